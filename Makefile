@@ -1,0 +1,33 @@
+# Everything here needs Go, a C compiler, make and git; nothing is fetched but Go modules.
+
+# go-nvml calls functions that a driver may lack, so the program must bind lazily: a linker that defaults
+# to -z now (Ubuntu's) would make it die at start.
+export CGO_LDFLAGS := -Wl,-z,lazy
+# The variable replaces Go's default, so that is repeated; the rest silences NVML's deprecations.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+GOFLAGS_BUILD := -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
+
+.PHONY: all build test vet check bench clean
+
+all: build
+
+build:
+	go build $(GOFLAGS_BUILD) -o mig-gpu-mon .
+
+test: check
+	go test -race -count=1 ./...
+
+check:
+	go vet ./...
+	$(STATICCHECK) ./...
+	@unformatted=$$($(GOFUMPT) -l .); if [ -n "$$unformatted" ]; then echo "gofumpt would change:"; echo "$$unformatted"; exit 1; fi
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...
+
+clean:
+	rm -f mig-gpu-mon

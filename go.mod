@@ -1,0 +1,9 @@
+module mig-gpu-mon
+
+go 1.26.0
+
+require (
+	github.com/NVIDIA/go-nvml v0.13.4-1
+	golang.org/x/sys v0.50.0
+	golang.org/x/term v0.48.0
+)

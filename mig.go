@@ -1,0 +1,1097 @@
+// mig.go owns who exists and how busy each is: the topology of MIG instances and its generations, the
+// utilization cascade, GPM samples, and with them the order of a whole collection.
+//
+// Invariants: no MIG handle outlives the tick in which it was fetched and its UUID checked, since a
+// handle may silently name another instance after a reconfiguration; every GPM sample is freed once,
+// before Shutdown; memory is read before the first GPM call of a tick; an estimate states its rule.
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+var archNames = map[int]string{
+	nvml.DEVICE_ARCH_KEPLER: "Kepler", nvml.DEVICE_ARCH_MAXWELL: "Maxwell", nvml.DEVICE_ARCH_PASCAL: "Pascal",
+	nvml.DEVICE_ARCH_VOLTA: "Volta", nvml.DEVICE_ARCH_TURING: "Turing", nvml.DEVICE_ARCH_AMPERE: "Ampere",
+	nvml.DEVICE_ARCH_ADA: "Ada", nvml.DEVICE_ARCH_HOPPER: "Hopper", nvml.DEVICE_ARCH_BLACKWELL: "Blackwell",
+	nvml.DEVICE_ARCH_BLACKWELL + 1: "Rubin",
+}
+
+// maxSlots stands in when the driver does not say how many instances a GPU can have.
+const maxSlots = 7
+
+// sample makes one collection into snap. The error is a *startError when there is nothing to watch, at
+// the first call only; later failures are data.
+func (s *nvmlSource) sample(snap *snapshot) error {
+	at := time.Now()
+	if s.epoch.IsZero() {
+		s.epoch = at.Add(-time.Millisecond) // so that no time of a tick is 0, which means never
+		s.last = 0
+	}
+	s.last, s.now = s.now, at.Sub(s.epoch)
+	s.seq++
+	s.notes = s.notes[:0]
+	// A change of the topology or an unsafe GPM starts the tick over in a new session; a machine that
+	// changes faster than that gets what the last round found.
+	for round := 0; round < 4; round++ {
+		if err := s.ready(); err != nil {
+			return err
+		}
+		if !s.isOpen || s.collect(round < 3) {
+			break
+		}
+		s.close()
+		s.prime = true
+	}
+	s.fill(snap, at)
+	return nil
+}
+
+// ready opens the first session, or a new one in place of one that was closed or has ended, with
+// growing pauses while the driver is away.
+func (s *nvmlSource) ready() error {
+	if s.isOpen || s.paused {
+		return nil
+	}
+	s.gone = nvml.SUCCESS
+	if s.lib == nil {
+		if err := s.load(); err != nil {
+			return err
+		}
+		s.enumerate()
+		if len(s.gpus) == 0 {
+			return s.noGPU()
+		}
+		return nil
+	}
+	if s.now < s.retryAt {
+		s.gone = s.away
+		return nil
+	}
+	if code := s.session(); code != nvml.SUCCESS {
+		s.ended(code)
+		return nil
+	}
+	s.enumerate()
+	if s.gone == nvml.SUCCESS && s.backoff > 0 {
+		s.note("driver answers again")
+		s.backoff = 0
+	}
+	return nil
+}
+
+func (s *nvmlSource) noGPU() error {
+	code := s.sys.answer[cCount].code
+	s.close()
+	if code != nvml.SUCCESS {
+		return initError(attempt{code, s.file})
+	}
+	return &startError{
+		text:  "the driver (" + s.driver + ") sees no GPU",
+		hints: []string{"nvidia-smi -L should list one; in a container, start it with --gpus; in a job, ask for a GPU"},
+	}
+}
+
+// release ends the session until resume: an open one can keep an administrator from destroying
+// instances and from resetting GPUs.
+func (s *nvmlSource) release() {
+	s.close()
+	s.paused, s.prime = true, true
+}
+
+func (s *nvmlSource) resume() { s.paused = false }
+
+// ended closes a session that the driver has ended and sets when to try again: after 1 s, growing to 30.
+func (s *nvmlSource) ended(code nvml.Return) {
+	if s.backoff == 0 {
+		s.note("%s: %s", reasonOf(code).sentence(), codeText(code))
+	}
+	s.close()
+	s.gone, s.away, s.prime = code, code, true
+	s.backoff = min(max(2*s.backoff, time.Second), 30*time.Second)
+	s.retryAt = s.now + s.backoff
+}
+
+// enumerate starts a generation: it fetches every GPU anew and carries over what unchanged GPUs and
+// instances have to remember. Nothing of an instance that went is inherited by one that came.
+func (s *nvmlSource) enumerate() {
+	s.gen++
+	s.sys.answer = [callCount]answer{}
+	s.sys.mig = -1
+	s.safety.checked, s.evAsked = false, false
+	count := 0
+	s.try(&s.sys, cCount, func() nvml.Return {
+		var ret nvml.Return
+		count, ret = s.lib.DeviceGetCount()
+		return ret
+	})
+	s.readVersions()
+	if s.gone != nvml.SUCCESS {
+		return // the rows of the last generation stay, with this reason
+	}
+	old := s.gpus
+	s.gpus = make([]*node, count)
+	for i := range s.gpus {
+		g := newNode(i, -1)
+		s.gpus[i] = g
+		s.openGPU(g)
+		before := slices.IndexFunc(old, func(o *node) bool {
+			return o.uuid == g.uuid && g.uuid != "" || g.h == nil && o.gpu == g.gpu
+		})
+		g.born, g.busyAt = s.gen, s.now
+		if before >= 0 {
+			g.inherit(old[before])
+		}
+		if g.h != nil {
+			s.topology(g, old)
+		} else if before >= 0 {
+			g.recall(old[before])
+		}
+	}
+	s.adopt(old)
+}
+
+// recall keeps the rows of a GPU that does not open in this session.
+func (g *node) recall(o *node) {
+	g.device, g.archID, g.inst = o.device, o.archID, o.inst
+	for _, n := range g.inst {
+		n.parent, n.h = g, nil
+	}
+}
+
+func newNode(gpu, mig int) *node {
+	return &node{device: device{gpu: gpu, mig: mig, gi: -1, ci: -1, minor: -1, migOn: -1, migNext: -1}}
+}
+
+// inherit carries over what outlives a session.
+func (n *node) inherit(o *node) {
+	n.born, n.busyAt, n.memory, n.memAt, n.told = o.born, o.busyAt, o.memory, o.memAt, o.told
+	n.xid, n.xidSum, n.seenTS = o.xid, o.xidSum, o.seenTS
+	n.procs, n.procAt = o.procs, o.procAt
+}
+
+// adopt lets every instance inherit from its like of the generation before, and tells what went and came.
+func (s *nvmlSource) adopt(old []*node) {
+	before := instances(old)
+	after := instances(s.gpus)
+	for _, o := range before {
+		if !slices.ContainsFunc(after, o.same) {
+			s.note("instance %d.%d removed (gi %d, %s)", o.gpu, o.mig, o.gi, o.profile)
+		}
+	}
+	for _, n := range after {
+		if i := slices.IndexFunc(before, n.same); i >= 0 {
+			n.inherit(before[i])
+			continue
+		}
+		n.born, n.busyAt = s.gen, s.now
+		if s.gen > 1 {
+			s.note("instance %d.%d added (gi %d, %s)", n.gpu, n.mig, n.gi, n.profile)
+		}
+	}
+}
+
+// same says that o is the same instance. UUIDs are made from the placement, so they are not enough.
+func (n *node) same(o *node) bool {
+	return n.uuid == o.uuid && n.gi == o.gi && n.ci == o.ci && n.profile == o.profile
+}
+
+// findSlot is the instance that was in this slot in the generation before.
+func findSlot(old []*node, n *node) *node {
+	for _, o := range instances(old) {
+		if o.parent.uuid == n.parent.uuid && o.mig == n.mig {
+			return o
+		}
+	}
+	return nil
+}
+
+func instances(gpus []*node) []*node {
+	var all []*node
+	for _, g := range gpus {
+		all = append(all, g.inst...)
+	}
+	return all
+}
+
+func (s *nvmlSource) readVersions() {
+	s.try(&s.sys, cDriver, func() nvml.Return {
+		v, ret := s.lib.SystemGetDriverVersion()
+		if ret == nvml.SUCCESS {
+			s.driver = printable(v)
+			s.major, _ = strconv.Atoi(strings.SplitN(v, ".", 2)[0])
+		}
+		return ret
+	})
+	s.try(&s.sys, cCuda, func() nvml.Return {
+		v, ret := s.lib.SystemGetCudaDriverVersion_v2()
+		if ret == nvml.SUCCESS {
+			s.cuda = fmt.Sprintf("%d.%d", v/1000, v%1000/10)
+		}
+		return ret
+	})
+}
+
+// openGPU fetches g's handle, which makes the driver initialise that GPU, and its facts.
+func (s *nvmlSource) openGPU(g *node) {
+	code := s.try(g, cHandle, func() nvml.Return {
+		h, ret := s.lib.DeviceGetHandleByIndex(g.gpu)
+		if ret == nvml.SUCCESS {
+			g.h = h
+		}
+		return ret
+	})
+	if code != nvml.SUCCESS {
+		g.answer[cHandle].again = s.now + askAgain
+		g.hidden = code == nvml.ERROR_NO_PERMISSION
+		return
+	}
+	text := func(c call, into *string, f func() (string, nvml.Return)) {
+		s.try(g, c, func() nvml.Return {
+			v, ret := f()
+			if ret == nvml.SUCCESS {
+				*into = printable(v)
+			}
+			return ret
+		})
+	}
+	text(cName, &g.name, func() (string, nvml.Return) { return g.h.GetName() })
+	text(cUUID, &g.uuid, func() (string, nvml.Return) { return g.h.GetUUID() })
+	text(cPci, &g.bus, func() (string, nvml.Return) {
+		pci, ret := g.h.GetPciInfo()
+		return busID(pci), ret
+	})
+	text(cCC, &g.cc, func() (string, nvml.Return) {
+		major, minor, ret := g.h.GetCudaComputeCapability()
+		return fmt.Sprintf("%d.%d", major, minor), ret
+	})
+	s.try(g, cMinor, func() nvml.Return {
+		minor, ret := g.h.GetMinorNumber()
+		if ret == nvml.SUCCESS {
+			g.minor = minor
+		}
+		return ret
+	})
+	s.try(g, cArch, func() nvml.Return {
+		arch, ret := g.h.GetArchitecture()
+		if ret == nvml.SUCCESS {
+			g.archID, g.arch = int(arch), archNames[int(arch)]
+		}
+		return ret
+	})
+}
+
+// busID is the PCI address with a domain of four digits where that is enough, as lspci has it.
+func busID(pci nvml.PciInfo) string {
+	var b []byte
+	for _, c := range pci.BusId {
+		if c == 0 {
+			break
+		}
+		b = append(b, byte(c))
+	}
+	id := strings.ToLower(string(b))
+	if domain, rest, ok := strings.Cut(id, ":"); ok && len(domain) == 8 {
+		return strings.TrimPrefix(domain, "0000") + ":" + rest
+	}
+	return id
+}
+
+// topology reads g's MIG mode and who sits in each slot. In a tick, old is nil and the answer is whether
+// this is not what the generation knows; at the start of a generation the rows are made, and old is the
+// generation before. A slot is empty, and MIG is off, only when the driver says so: any other failure
+// keeps the rows, with that reason.
+func (s *nvmlSource) topology(g *node, old []*node) (changed bool) {
+	on, next := 0, 0
+	code := s.try(g, cMigMode, func() nvml.Return {
+		var ret nvml.Return
+		on, next, ret = g.h.GetMigMode()
+		return ret
+	})
+	switch {
+	case code == nvml.ERROR_NO_PERMISSION || code != nvml.SUCCESS && !permanent(code):
+		g.fault = reasonOf(code)
+		return false
+	case code != nvml.SUCCESS:
+		on, next = -1, -1 // a GPU without MIG
+	}
+	start := !g.settled
+	changed = g.settled && on != g.migOn
+	g.migOn, g.migNext = on, next
+	if on != 1 || changed {
+		g.settled = true
+		return changed
+	}
+	if start {
+		s.makeSlots(g)
+	}
+	for _, n := range g.slot {
+		if s.lookSlot(n, old) {
+			changed = true
+		}
+	}
+	if start {
+		g.settle()
+	}
+	return changed
+}
+
+// makeSlots makes a node for each instance that g can have.
+func (s *nvmlSource) makeSlots(g *node) {
+	most := maxSlots
+	s.try(g, cMigMax, func() nvml.Return {
+		n, ret := g.h.GetMaxMigDeviceCount()
+		if ret == nvml.SUCCESS && n > 0 && n <= 64 {
+			most = n
+		}
+		return ret
+	})
+	for i := range most {
+		n := newNode(g.gpu, i)
+		n.parent, n.archID = g, g.archID
+		n.arch, n.cc, n.bus, n.minor = g.arch, g.cc, g.bus, g.minor
+		g.slot = append(g.slot, n)
+	}
+}
+
+// lookSlot fetches the handle in n's slot and compares who it is with who is known to be there. At the
+// start of a generation nobody is.
+func (s *nvmlSource) lookSlot(n *node, old []*node) (changed bool) {
+	n.h = nil
+	start := !n.parent.settled
+	var h nvml.Device
+	code := s.try(n, cMigHandle, func() nvml.Return {
+		var ret nvml.Return
+		h, ret = n.parent.h.GetMigDeviceHandleByIndex(n.mig)
+		return ret
+	})
+	if code == nvml.ERROR_NOT_FOUND || code == nvml.ERROR_INVALID_ARGUMENT {
+		return n.uuid != "" // empty
+	}
+	uuid := ""
+	if code == nvml.SUCCESS {
+		code = s.try(n, cUUID, func() nvml.Return {
+			var ret nvml.Return
+			uuid, ret = h.GetUUID()
+			return ret
+		})
+	}
+	if code != nvml.SUCCESS {
+		n.fault = reasonOf(code)
+		if o := findSlot(old, n); start && o != nil {
+			n.device = o.device
+		}
+		return false
+	}
+	uuid = printable(uuid)
+	if !start && n.uuid != uuid {
+		n.fault = noData
+		return true
+	}
+	n.h, n.uuid = h, uuid
+	if n.gi < 0 || n.ci < 0 || n.profile == "" {
+		s.readInstance(n)
+	}
+	return false
+}
+
+// readInstance reads what does not change while an instance lives.
+func (s *nvmlSource) readInstance(n *node) {
+	id := func(c call, into *int, f func() (int, nvml.Return)) {
+		s.try(n, c, func() nvml.Return {
+			v, ret := f()
+			if ret == nvml.SUCCESS && uint32(v) != noID {
+				*into = v
+			}
+			return ret
+		})
+	}
+	id(cGI, &n.gi, func() (int, nvml.Return) { return n.h.GetGpuInstanceId() })
+	id(cCI, &n.ci, func() (int, nvml.Return) { return n.h.GetComputeInstanceId() })
+	s.try(n, cName, func() nvml.Return {
+		name, ret := n.h.GetName()
+		if ret == nvml.SUCCESS {
+			n.name, n.profile, _ = strings.Cut(printable(name), " MIG ")
+			n.profile = strings.ReplaceAll(n.profile, " ", "_") // one field in text rows
+		}
+		return ret
+	})
+	s.try(n, cAttributes, func() nvml.Return {
+		a, ret := n.h.GetAttributes()
+		if ret == nvml.SUCCESS {
+			n.sms, n.gSlices, n.cSlices = int(a.MultiprocessorCount), int(a.GpuInstanceSliceCount), int(a.ComputeInstanceSliceCount)
+		}
+		return ret
+	})
+}
+
+// settle fixes g's instances for the generation.
+func (g *node) settle() {
+	g.settled = true
+	g.inst = g.inst[:0]
+	for _, n := range g.slot {
+		if n.uuid == "" {
+			continue
+		}
+		n.shared = slices.ContainsFunc(g.inst, func(o *node) bool { return o.gi == n.gi })
+		g.inst = append(g.inst, n)
+	}
+	g.rows = len(g.inst)
+}
+
+// collect reads everything once. False means that this session must end and the tick start over: the
+// topology is another one, or GPM has broken the memory readings.
+func (s *nvmlSource) collect(mayRestart bool) bool {
+	if !s.lookAround() && mayRestart {
+		return false
+	}
+	if s.gone != nvml.SUCCESS {
+		s.ended(s.gone)
+		return true
+	}
+	s.eachNode(func(n *node) { s.readMemory(n) })
+	for _, g := range s.gpus {
+		if g.h == nil {
+			continue
+		}
+		s.readProcesses(g)
+		s.readGPU(g)
+		s.readUtil(g)
+		for _, n := range g.inst {
+			s.readInstanceECC(n)
+		}
+	}
+	s.nextTurn()
+	s.readEvents()
+	if !s.readGPM() {
+		return false
+	}
+	for _, g := range s.gpus {
+		s.estimate(g)
+	}
+	if s.gone != nvml.SUCCESS {
+		s.ended(s.gone)
+	}
+	return true
+}
+
+// lookAround begins a tick for every node and compares the topology; false if it changed.
+func (s *nvmlSource) lookAround() bool {
+	same := true
+	count := 0
+	code := s.try(&s.sys, cCount, func() nvml.Return {
+		var ret nvml.Return
+		count, ret = s.lib.DeviceGetCount()
+		return ret
+	})
+	if code == nvml.SUCCESS && count != len(s.gpus) {
+		same = false
+	}
+	for _, g := range s.gpus {
+		s.begin(g)
+		for _, n := range g.slot {
+			s.begin(n)
+		}
+		for _, n := range g.inst {
+			s.begin(n) // of a GPU that did not open there is no slot
+		}
+		switch {
+		case g.hidden:
+			g.fault = notVisible
+		case g.h == nil:
+			same = same && g.answer[cHandle].again > s.now // else it is time to try in a new session
+		case !g.settled || s.topology(g, nil):
+			same = false
+		}
+	}
+	return same
+}
+
+// begin clears n for a tick: every value is absent until something answers it.
+func (s *nvmlSource) begin(n *node) {
+	n.gone, n.fault, n.src, n.procHeld = nvml.SUCCESS, notRead, srcNone, 0
+	for m := range n.v {
+		n.v[m] = lack(notRead)
+		if n.parent != nil && metrics[m].gpuOnly {
+			n.v[m] = lack(onGPU)
+		}
+	}
+	if n.rows > 0 {
+		n.v[mUtil] = lack(onInstances)
+	}
+}
+
+// eachNode calls f for every GPU and instance that has a handle in this tick.
+func (s *nvmlSource) eachNode(f func(*node)) {
+	for _, g := range s.gpus {
+		if g.h == nil {
+			continue
+		}
+		f(g)
+		for _, n := range g.inst {
+			if n.h != nil {
+				f(n)
+			}
+		}
+	}
+}
+
+// readUtil reads g's activity and its instances' by the calls made for it. Under MIG every driver up to
+// 595 refuses them; they are asked once per generation, in case one does answer.
+func (s *nvmlSource) readUtil(g *node) {
+	if g.rows > 0 {
+		for _, m := range [...]metric{mMemUtil, mEnc, mDec, mJpg, mOfa} {
+			g.v[m] = lack(noMIG)
+		}
+		for _, n := range g.inst {
+			for _, m := range [...]metric{mMemUtil, mEnc, mDec, mJpg, mOfa} {
+				n.v[m] = lack(noMIG)
+			}
+			if n.h != nil && s.readRates(n) != nvml.SUCCESS {
+				s.readProcUtil(n)
+			}
+		}
+		return
+	}
+	s.readRates(g)
+	engine := func(m metric, c call, f func() (uint32, uint32, nvml.Return)) {
+		s.read(g, m, c, func() (int64, nvml.Return) {
+			pct, _, ret := f()
+			return int64(pct) * 100, ret
+		})
+	}
+	engine(mEnc, cEnc, func() (uint32, uint32, nvml.Return) { return g.h.GetEncoderUtilization() })
+	engine(mDec, cDec, func() (uint32, uint32, nvml.Return) { return g.h.GetDecoderUtilization() })
+	engine(mJpg, cJpg, func() (uint32, uint32, nvml.Return) { return g.h.GetJpgUtilization() })
+	engine(mOfa, cOfa, func() (uint32, uint32, nvml.Return) { return g.h.GetOfaUtilization() })
+}
+
+// readRates is source nvml: busy time of GPU and memory controller over the driver's own last second.
+func (s *nvmlSource) readRates(n *node) nvml.Return {
+	var u nvml.Utilization
+	code := s.try(n, cUtil, func() nvml.Return {
+		var ret nvml.Return
+		u, ret = n.h.GetUtilizationRates()
+		return ret
+	})
+	if code != nvml.SUCCESS {
+		s.refuseForGood(n, cUtil, code)
+		n.v[mUtil], n.v[mMemUtil] = lack(reasonOf(code)), lack(reasonOf(code))
+		if n.parent != nil || n.migOn == 1 {
+			n.v[mUtil], n.v[mMemUtil] = lack(noMIG), lack(noMIG)
+		}
+		return code
+	}
+	n.v[mUtil], n.v[mMemUtil] = percentValue(mUtil, u.Gpu), percentValue(mMemUtil, u.Memory)
+	if n.v[mUtil].fresh() {
+		n.src = srcNVML
+	}
+	return code
+}
+
+// percentValue is a whole percentage that cannot be above 100.
+func percentValue(m metric, pct uint32) value {
+	if pct > 100 {
+		return lack(badValue)
+	}
+	return measure(m, int64(pct)*100)
+}
+
+// refuseForGood keeps a refused call from being asked again in this generation.
+func (s *nvmlSource) refuseForGood(n *node, c call, code nvml.Return) {
+	if permanent(code) {
+		n.answer[c].again = never
+	}
+}
+
+// readProcUtil is source proc: the sum over the processes' SM shares newer than the last tick's, at most
+// 100. go-nvml answers nil and SUCCESS when the size query alone succeeds, as R535 does on MIG handles,
+// and panics if the list grows between its two calls.
+func (s *nvmlSource) readProcUtil(n *node) {
+	if n.seenTS == 0 {
+		n.seenTS = uint64(time.Now().UnixMicro()) // older samples are not of this run
+	}
+	var list []nvml.ProcessUtilizationSample
+	code := s.try(n, cProcUtil, func() (ret nvml.Return) {
+		defer func() {
+			if recover() != nil {
+				ret = nvml.ERROR_UNKNOWN
+			}
+		}()
+		list, ret = n.h.GetProcessUtilization(n.seenTS)
+		return ret
+	})
+	if code == nvml.SUCCESS && len(list) == 0 || code == nvml.ERROR_NOT_FOUND {
+		n.answer[cProcUtil].again = s.now + askAgain
+	}
+	s.refuseForGood(n, cProcUtil, code)
+	if code != nvml.SUCCESS {
+		return
+	}
+	var sum uint32
+	newest := n.seenTS
+	for _, p := range list {
+		if p.TimeStamp > n.seenTS && p.SmUtil <= 100 {
+			sum += p.SmUtil
+			newest = max(newest, p.TimeStamp)
+		}
+	}
+	if newest > n.seenTS {
+		n.seenTS = newest
+		n.v[mUtil], n.src = percentValue(mUtil, min(sum, 100)), srcProc
+	}
+}
+
+// gpmPolicy is the flag -gpm.
+type gpmPolicy uint8
+
+const (
+	gpmAuto gpmPolicy = iota // from driver 550 on
+	gpmOn                    // from 525 on
+	gpmNever
+)
+
+// gpmSafety remembers whether GPM calls break the memory readings, as reported of 535.129.03.
+type gpmSafety struct {
+	checked bool // in this generation
+	strikes int  // sessions in which they broke
+	broken  bool // in this tick
+	off     bool // for the rest of the run
+}
+
+// gpmPair is a node's two sample buffers: prev holds the last sample, spare takes the next.
+type gpmPair struct {
+	prev, spare nvml.GpmSample
+	at          time.Duration // when prev was taken on the source's clock, 0: none yet
+}
+
+// gpmWindow is the least time between two samples: NVML asks for 100 ms, the rest is for the clocks.
+const gpmWindow = 110 * time.Millisecond
+
+type gpmRead struct {
+	id uint32
+	m  metric
+}
+
+// gpmReads says which metric takes which GPM number. All are percentages; PCIe and NVLink are not read
+// per instance, since DCGM has them on the GPU only.
+var gpmReads = [...]gpmRead{
+	{uint32(nvml.GPM_METRIC_GRAPHICS_UTIL), mUtil},
+	{uint32(nvml.GPM_METRIC_SM_UTIL), mSMUtil},
+	{uint32(nvml.GPM_METRIC_SM_OCCUPANCY), mSMOcc},
+	{uint32(nvml.GPM_METRIC_ANY_TENSOR_UTIL), mTensor},
+	{uint32(nvml.GPM_METRIC_DRAM_BW_UTIL), mDRAM},
+	{uint32(nvml.GPM_METRIC_FP64_UTIL), mFP64},
+	{uint32(nvml.GPM_METRIC_FP32_UTIL), mFP32},
+	{uint32(nvml.GPM_METRIC_FP16_UTIL), mFP16},
+}
+
+// readGPM takes a sample of every GPU or instance that has GPM and makes metrics of it and the one
+// before. False means that GPM broke the memory readings and the session must end.
+func (s *nvmlSource) readGPM() bool {
+	s.safety.broken = false
+	if !slices.ContainsFunc(gpmReads[:], func(r gpmRead) bool { return s.want[r.m] }) {
+		return true
+	}
+	targets := s.targets[:0]
+	for _, g := range s.gpus {
+		if g.h == nil || g.gone != nvml.SUCCESS || g.fault != notRead {
+			continue
+		}
+		nodes := g.inst
+		why := notRead
+		switch {
+		case g.rows > 0:
+			lackGPM(g, onInstances)
+			why = s.gpmRefusal(g)
+		case g.migOn == 1:
+			lackGPM(g, noMIG)
+			continue
+		default:
+			nodes = []*node{g}
+			why = s.gpmRefusal(g)
+		}
+		for _, n := range nodes {
+			if why != notRead || n.h == nil {
+				lackGPM(n, why)
+				continue
+			}
+			targets = append(targets, n)
+		}
+	}
+	s.targets = targets
+	if s.prime && len(targets) > 0 {
+		for _, n := range targets {
+			s.takeSample(n)
+			if s.safety.broken {
+				return s.gpmBroke()
+			}
+		}
+		time.Sleep(gpmWindow)
+	}
+	s.prime = false
+	for _, n := range targets {
+		ready, code := s.takeSample(n)
+		s.gpmMetrics(n, ready, code)
+		if s.safety.broken {
+			return s.gpmBroke()
+		}
+	}
+	return true
+}
+
+// lackGPM makes n's GPM metrics absent, util only if no other source has answered it.
+func lackGPM(n *node, why reason) {
+	for _, r := range gpmReads {
+		if r.m != mUtil || n.src == srcNone && n.rows == 0 {
+			n.v[r.m] = lack(why)
+		}
+	}
+}
+
+// gpmRefusal is why GPM is not read on g, notRead if it is.
+func (s *nvmlSource) gpmRefusal(g *node) reason {
+	old := g.archID > 0 && g.archID < nvml.DEVICE_ARCH_HOPPER
+	switch {
+	case old:
+		return needsHopper
+	case s.safety.off:
+		return gpmUnsafe
+	case s.policy == gpmNever || s.policy == gpmAuto && s.major < 550:
+		return gpmOff
+	case !s.has[cGpmMetrics] || g.rows > 0 && !s.has[cGpmMigGet]:
+		return noSymbol
+	}
+	supported := uint32(0)
+	if a := &g.answer[cGpmSupport]; a.asked && a.code == nvml.SUCCESS {
+		return g.gpmWhy
+	}
+	code := s.try(g, cGpmSupport, func() nvml.Return {
+		sup, ret := g.h.GpmQueryDeviceSupport()
+		supported = sup.IsSupportedDevice
+		return ret
+	})
+	g.gpmWhy = notRead
+	if code != nvml.SUCCESS {
+		g.gpmWhy = reasonOf(code)
+	} else if supported == 0 {
+		g.gpmWhy = noGPM
+	}
+	return g.gpmWhy
+}
+
+// takeSample fills n's spare buffer and, if that went well and the pair now spans a window, makes it the
+// newer one. It answers what the driver said, and whether there is a pair to make metrics of.
+func (s *nvmlSource) takeSample(n *node) (ready bool, code nvml.Return) {
+	p := &n.gpm
+	for _, buf := range [...]*nvml.GpmSample{&p.prev, &p.spare} {
+		if *buf == nil {
+			code := s.try(n, cGpmAlloc, func() nvml.Return {
+				sample, ret := s.lib.GpmSampleAlloc()
+				if ret == nvml.SUCCESS {
+					*buf = sample
+				}
+				return ret
+			})
+			if code != nvml.SUCCESS {
+				return false, code
+			}
+		}
+	}
+	if p.at > 0 && time.Since(s.epoch)-p.at < gpmWindow {
+		return false, nvml.SUCCESS
+	}
+	if code = s.getSample(n, p.spare); code != nvml.SUCCESS {
+		return false, code
+	}
+	ready = p.at > 0
+	p.prev, p.spare, p.at = p.spare, p.prev, time.Since(s.epoch)
+	if n.parent != nil && !s.safety.checked {
+		s.safety.checked = true
+		s.safety.broken = s.memoryBroke()
+	}
+	return ready, code
+}
+
+// getSample asks for the GPU instance when n has it for itself, else for the compute instance or GPU.
+func (s *nvmlSource) getSample(n *node, into nvml.GpmSample) nvml.Return {
+	alone := n.parent != nil
+	if alone {
+		for _, o := range n.parent.inst {
+			alone = alone && (o == n || o.gi != n.gi)
+		}
+	}
+	if alone {
+		return s.try(n, cGpmMigGet, func() nvml.Return { return n.parent.h.GpmMigSampleGet(n.gi, into) })
+	}
+	return s.try(n, cGpmGet, func() nvml.Return { return n.h.GpmSampleGet(into) })
+}
+
+// memoryBroke reads again, right after the first GPM call, the memory of an instance that had answered.
+func (s *nvmlSource) memoryBroke() bool {
+	all := instances(s.gpus)
+	i := slices.IndexFunc(all, func(n *node) bool { return n.h != nil && n.memAt == s.now })
+	if i < 0 {
+		return false
+	}
+	canary := all[i].device
+	for range 2 {
+		code := s.readMemory(all[i])
+		if code != nvml.ERROR_IN_USE {
+			all[i].device = canary
+			return false
+		}
+	}
+	return true
+}
+
+// gpmBroke decides what follows when GPM made memory unreadable: the session ends, which gives memory
+// back; drivers from 550 on get a second chance, since one report of one 535 driver is all that is known.
+func (s *nvmlSource) gpmBroke() bool {
+	s.safety.strikes++
+	if s.safety.strikes >= 2 || s.major < 550 {
+		s.safety.off = true
+		s.note("GPM off for this run: %s", gpmUnsafe.sentence())
+	} else {
+		s.note("GPM: memory readings broke after a GPM call; the session starts anew and tries once more")
+	}
+	return false
+}
+
+// gpmMetrics makes metrics of n's two samples, given what taking the newer one said. After the swap in
+// takeSample spare holds the older.
+func (s *nvmlSource) gpmMetrics(n *node, ready bool, code nvml.Return) {
+	if ready {
+		s.req.NumMetrics = uint32(len(gpmReads))
+		s.req.Sample1, s.req.Sample2 = n.gpm.spare, n.gpm.prev
+		for i, r := range gpmReads {
+			s.req.Metrics[i] = nvml.GpmMetric{MetricId: r.id}
+		}
+		code = s.try(n, cGpmMetrics, func() nvml.Return { return s.lib.GpmMetricsGet(&s.req) })
+	} else if code == nvml.SUCCESS {
+		lackGPM(n, warmingUp)
+		return
+	}
+	if code != nvml.SUCCESS {
+		lackGPM(n, reasonOf(code))
+		return
+	}
+	for i, r := range gpmReads {
+		got := s.req.Metrics[i]
+		v := lack(reasonOf(nvml.Return(got.NvmlReturn)))
+		if nvml.Return(got.NvmlReturn) == nvml.SUCCESS {
+			v = measureFloat(r.m, got.Value)
+		}
+		if r.m != mUtil {
+			n.v[r.m] = v
+		} else if n.src == srcNone {
+			n.v[mUtil] = v
+			if v.fresh() {
+				n.src = srcGPM
+			}
+		}
+	}
+}
+
+// freeGPM gives n's buffers back.
+func (s *nvmlSource) freeGPM(n *node) {
+	for _, buf := range [...]nvml.GpmSample{n.gpm.prev, n.gpm.spare} {
+		if buf != nil {
+			s.try(n, cGpmFree, func() nvml.Return { return buf.Free() })
+		}
+	}
+	n.gpm = gpmPair{}
+}
+
+// estimate is source est: while exactly one instance of g has processes, and it is known that the others
+// have none, the GPU's busy time is that instance's busy time, and the others' is 0. A share of time
+// needs no slice arithmetic. With several it cannot be told apart and stays absent.
+func (s *nvmlSource) estimate(g *node) {
+	var owner *node
+	running := 0
+	for _, n := range g.inst {
+		procs, ok := n.v[mProcs].num()
+		if n.src != srcNone || !ok || !n.v[mProcs].fresh() {
+			return
+		}
+		if procs > 0 {
+			running++
+			owner = n
+		}
+	}
+	if running == 0 {
+		return
+	}
+	util, code := s.parentUtil(g)
+	if code != nvml.SUCCESS {
+		return
+	}
+	for _, n := range g.inst {
+		switch {
+		case running > 1:
+			n.v[mUtil] = lack(severalBusy)
+			continue
+		case n == owner:
+			n.v[mUtil] = util.estimate()
+		default:
+			n.v[mUtil] = measure(mUtil, 0).estimate()
+		}
+		if n.v[mUtil].fresh() {
+			n.src = srcEst
+		}
+	}
+}
+
+// parentUtil is the mean of g's utilization samples since the last tick. Type 1 is GPU utilization; the
+// type 0 that the predecessor asked for is board power in mW.
+func (s *nvmlSource) parentUtil(g *node) (value, nvml.Return) {
+	if g.seenTS == 0 {
+		g.seenTS = uint64(time.Now().Add(-time.Second).UnixMicro())
+	}
+	var kind nvml.ValueType
+	var list []nvml.Sample
+	code := s.try(g, cSamples, func() nvml.Return {
+		var ret nvml.Return
+		kind, list, ret = g.h.GetSamples(nvml.GPU_UTILIZATION_SAMPLES, g.seenTS)
+		return ret
+	})
+	s.refuseForGood(g, cSamples, code)
+	if code != nvml.SUCCESS {
+		return lack(reasonOf(code)), code
+	}
+	var sum, n int64
+	newest := g.seenTS
+	for _, p := range list {
+		if p.TimeStamp <= g.seenTS {
+			continue
+		}
+		x, _ := fieldInt(nvml.FieldValue{ValueType: uint32(kind), Value: p.SampleValue})
+		if x < 0 || x > 100 {
+			return lack(badValue), code
+		}
+		sum += x
+		n++
+		newest = max(newest, p.TimeStamp)
+	}
+	g.seenTS = newest
+	if n == 0 {
+		return lack(noData), nvml.ERROR_NO_DATA
+	}
+	return measure(mUtil, sum*100/n), code
+}
+
+// fill makes the snapshot of what the nodes have.
+func (s *nvmlSource) fill(snap *snapshot, at time.Time) {
+	snap.reset()
+	snap.seq, snap.at = s.seq, at
+	if s.last > 0 {
+		snap.window = s.now - s.last
+	}
+	snap.driver, snap.cuda = s.driver, s.cuda
+	for _, g := range s.gpus {
+		if g.hidden {
+			snap.hidden++
+		}
+		s.finish(g)
+		snap.dev = append(snap.dev, g.device)
+		s.fillProcesses(snap, g)
+		for _, n := range g.inst {
+			s.finish(n)
+			snap.dev = append(snap.dev, n.device)
+			s.fillProcesses(snap, n)
+		}
+	}
+	s.procs.sweep()
+	snap.notes = append(snap.notes, s.notes...)
+}
+
+// finish completes n's values: what keeps the whole device from answering, idle time, XIDs.
+func (s *nvmlSource) finish(n *node) {
+	if !s.isOpen {
+		n.fault = s.closedWhy()
+		for m := range n.v {
+			if n.parent == nil || !metrics[m].gpuOnly {
+				n.v[m] = lack(n.fault)
+			}
+		}
+		n.src = srcNone
+	} else if g := n.root(); g.gone != nvml.SUCCESS {
+		n.fault = reasonOf(g.gone)
+	} else if n.h == nil && n.fault == notRead {
+		n.fault = g.fault
+		if g.h == nil && !g.hidden {
+			n.fault = reasonOf(g.answer[cHandle].code)
+		}
+	}
+	n.tell(s)
+	if n.fault != notRead {
+		for m := range n.v {
+			if n.v[m].unread() {
+				n.v[m] = lack(n.fault)
+			}
+		}
+	}
+	if util, ok := n.v[mUtil].num(); ok && n.v[mUtil].fresh() {
+		if util > 0 {
+			n.busyAt = s.now
+		}
+		n.v[mIdle] = measure(mIdle, (s.now - n.busyAt).Milliseconds())
+	} else {
+		n.v[mIdle] = lack(n.v[mUtil].why)
+	}
+	if n.fault == notRead && s.want[mXID] {
+		n.v[mXID], n.v[mXIDCount] = n.xid, lack(n.xid.why)
+		if n.xid.fresh() {
+			n.v[mXIDCount] = measure(mXIDCount, n.xidSum)
+		}
+	}
+}
+
+// closedWhy is why there is no session at the end of a tick.
+func (s *nvmlSource) closedWhy() reason {
+	switch {
+	case s.paused:
+		return released
+	case s.gone == nvml.SUCCESS:
+		return inUse // GPM broke memory in the tick's last round
+	}
+	return reasonOf(s.gone)
+}
+
+// tell notes a GPU's change between answering and not; its instances share its fate.
+func (n *node) tell(s *nvmlSource) {
+	if n.fault == n.told || n.fault == notVisible || !s.isOpen {
+		return
+	}
+	if n.parent == nil || n.fault != notRead && n.parent.fault == notRead {
+		if n.fault == notRead {
+			s.note("%s: answers again", n.label())
+		} else {
+			s.note("%s: %s: %s", n.label(), n.fault, n.fault.sentence())
+		}
+	}
+	n.told = n.fault
+}
+
+// fillProcesses appends n's processes, most memory first, unknown memory last, then by pid.
+func (s *nvmlSource) fillProcesses(snap *snapshot, n *node) {
+	from := len(snap.proc)
+	for _, e := range n.procs {
+		if n.fault != notRead {
+			break
+		}
+		p := process{dev: len(snap.dev) - 1, pid: e.pid, kind: kindNames[e.kinds&7], mem: e.mem}
+		if n.procHeld > 0 {
+			p.mem = p.mem.hold(n.procHeld)
+		}
+		s.procs.fill(&p, snap.at)
+		snap.proc = append(snap.proc, p)
+	}
+	slices.SortFunc(snap.proc[from:], byMemory)
+}

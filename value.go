@@ -1,0 +1,489 @@
+// value.go owns the numbers: a value knows where it came from and, when there is none, why; a metric
+// knows its unit, its valid range and its names; a snapshot is what one collection found.
+//
+// Invariants: no number exists without its origin (the zero value is absent, never 0); a number gets in
+// only through measure, measureFloat or estimate, which check it against the metric's range; it is
+// printed only through append. walls_test.go holds the other files to that.
+package main
+
+import (
+	"cmp"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// origin says how far a number may be trusted, best first after absent.
+type origin uint8
+
+const (
+	absent    origin = iota // there is no number, only a reason
+	measured                // the driver or the kernel answered it for this thing and this tick
+	estimated               // derived by a stated rule from something measured elsewhere
+	held                    // measured before; the read that was due has failed since
+)
+
+// reason says why a value is absent. The word is for machines, the sentence for people.
+type reason uint8
+
+const (
+	notRead reason = iota
+	notSupported
+	noPermission
+	notVisible
+	noSymbol
+	gpuLost
+	resetRequired
+	inUse
+	driverSilent
+	driverGone
+	driverReplaced
+	warmingUp
+	gap
+	released
+	gpmOff
+	gpmUnsafe
+	needsHopper
+	noGPM
+	badValue
+	noData
+	onGPU
+	onInstances
+	noMIG
+	eccOff
+	counterReset
+	severalBusy
+	otherHost
+	unknownError
+	reasonCount
+)
+
+var reasons = [reasonCount]struct{ word, sentence string }{
+	notRead:        {"not_read", "not read"},
+	notSupported:   {"not_supported", "the driver does not offer this here"},
+	noPermission:   {"no_permission", "not permitted to this user: the whole GPU's figures need root or the mig/monitor capability"},
+	notVisible:     {"not_visible", "not visible from this container or job: only its own instance is"},
+	noSymbol:       {"no_symbol", "the driver is too old to have this call"},
+	gpuLost:        {"gpu_lost", "the GPU is lost: it has fallen off the bus (see the kernel log for its XID)"},
+	resetRequired:  {"reset_required", "the GPU needs a reset before it answers again"},
+	inUse:          {"in_use", "the driver says that it is in use"},
+	driverSilent:   {"driver_silent", "the driver does not answer"},
+	driverGone:     {"driver_gone", "the driver is not loaded at the moment"},
+	driverReplaced: {"driver_replaced", "the driver was upgraded under this program: restart mig-gpu-mon"},
+	warmingUp:      {"warming_up", "needs two samples; comes with the next one"},
+	gap:            {"gap", "too long since the last sample for a rate"},
+	released:       {"released", "the NVML session is released"},
+	gpmOff:         {"gpm_off", "GPM is off: -gpm auto reads it from driver 550 on, since memory readings were seen to break after it on 535; -gpm on tries it from 525 on"},
+	gpmUnsafe:      {"gpm_unsafe", "GPM was switched off: memory readings broke after a GPM call on this driver"},
+	needsHopper:    {"needs_hopper", "NVML has no activity per instance before Hopper; DCGM has it: dcgmi dmon -e 1001,1002,1005"},
+	noGPM:          {"no_gpm", "this GPU has no GPM counters"},
+	badValue:       {"bad_value", "the driver answered a value that cannot be true"},
+	noData:         {"no_data", "the driver has no sample for this interval"},
+	onGPU:          {"on_gpu", "belongs to the GPU, not to its instances"},
+	onInstances:    {"on_instances", "its instances have it"},
+	noMIG:          {"not_on_mig", "NVML does not answer this while MIG is on"},
+	eccOff:         {"ecc_off", "ECC is off"},
+	counterReset:   {"counter_reset", "a counter started anew"},
+	severalBusy:    {"several_busy", "several instances have processes, so the GPU's activity cannot be told apart"},
+	otherHost:      {"other_namespace", "the process is not visible from here"},
+	unknownError:   {"unknown_error", "the driver answers an unknown error"},
+}
+
+func (r reason) String() string { return reasons[r].word }
+
+// sentence is the reason in words that help, without a full stop.
+func (r reason) sentence() string { return reasons[r].sentence }
+
+// value is a number in its metric's base unit together with its origin and, when absent, the reason.
+// The zero value is absent (notRead). It is comparable and holds no pointer.
+type value struct {
+	raw  int64
+	from origin
+	why  reason
+	age  uint32 // milliseconds since it was measured, only when held
+}
+
+// measure is a number that the driver or the kernel answered, in m's base unit. A number outside m's
+// valid range, and with that every sentinel (-1, 0x7ff..., 2^47), is absent with badValue.
+func measure(m metric, n int64) value {
+	if n < metrics[m].min || n > metrics[m].max {
+		return lack(badValue)
+	}
+	return value{raw: n, from: measured}
+}
+
+// measureFloat is measure for a percentage as GPM answers it (0..100, a double; NaN and Inf occur).
+func measureFloat(m metric, f float64) value {
+	if math.IsNaN(f) || math.Abs(f) > 1e6 {
+		return lack(badValue)
+	}
+	return measure(m, int64(math.Round(f*100)))
+}
+
+// lack is no number, for the reason why.
+func lack(why reason) value { return value{why: why} }
+
+// estimate is v, known by a rule rather than read for the thing itself.
+func (v value) estimate() value {
+	if v.from == measured {
+		v.from = estimated
+	}
+	return v
+}
+
+// hold is v as last read, age ago, now that a read that was due has failed. Absent stays absent.
+func (v value) hold(age time.Duration) value {
+	if v.from == absent {
+		return v
+	}
+	v.from, v.age = held, uint32(min(age.Milliseconds(), math.MaxUint32))
+	return v
+}
+
+// larger is the greater of two readings of one thing; an absent one yields to the other.
+func larger(a, b value) value {
+	if a.from == absent || b.from != absent && b.raw > a.raw {
+		return b
+	}
+	return a
+}
+
+// perSecond is the rate of a counter that grew by the bytes of v in dt.
+func (v value) perSecond(m metric, dt time.Duration) value {
+	if v.from == absent {
+		return v
+	}
+	if dt <= 0 {
+		return lack(gap)
+	}
+	r := measure(m, int64(float64(v.raw)/dt.Seconds()))
+	if r.from == measured {
+		r.from = v.from
+	}
+	return r
+}
+
+// unread says that nothing was asked for v in this tick.
+func (v value) unread() bool { return v.from == absent && v.why == notRead }
+
+// num is the number for arithmetic on scales and thresholds; ok is false when there is none.
+func (v value) num() (n int64, ok bool) { return v.raw, v.from != absent }
+
+// fresh says that the number was answered for this tick (or estimated from such answers).
+func (v value) fresh() bool { return v.from == measured || v.from == estimated }
+
+// append writes the number as a plain integer in u's printed unit, rounded to nearest, or "-" unless
+// it is fresh.
+func (v value) append(b []byte, u unit) []byte {
+	if !v.fresh() {
+		return append(b, '-')
+	}
+	d := units[u].div
+	n := v.raw
+	if n >= 0 {
+		n = (n + d/2) / d
+	} else {
+		n = (n - d/2) / d
+	}
+	return strconv.AppendInt(b, n, 10)
+}
+
+// unit is a base unit, in which values are kept, and the unit printed in text rows.
+type unit uint8
+
+const (
+	percent   unit = iota // 1/100 % -> %
+	memBytes              // bytes -> MiB
+	byteRate              // bytes/s -> MB/s, as dmon
+	milliwatt             // mW -> W
+	joule                 // mJ -> J
+	megahertz             // MHz
+	celsius               // degrees
+	count                 // a number
+	seconds               // ms -> s
+)
+
+var units = [...]struct {
+	div  int64  // base units per printed unit
+	name string // as in the second header line
+}{
+	percent:   {100, "%"},
+	memBytes:  {1 << 20, "MiB"},
+	byteRate:  {1_000_000, "MB/s"},
+	milliwatt: {1000, "W"},
+	joule:     {1000, "J"},
+	megahertz: {1, "MHz"},
+	celsius:   {1, "C"},
+	count:     {1, "#"},
+	seconds:   {1000, "s"},
+}
+
+// metric names one quantity. Adding one takes a constant, a row in metrics and a read.
+type metric uint8
+
+const (
+	mUtil metric = iota
+	mSMUtil
+	mSMOcc
+	mTensor
+	mDRAM
+	mFP64
+	mFP32
+	mFP16
+	mMemUtil
+	mEnc
+	mDec
+	mJpg
+	mOfa
+	mMemUsed
+	mMemTotal
+	mMemReserved
+	mProcs
+	mIdle
+	mTemp
+	mMemTemp
+	mTempSlow
+	mTempShut
+	mTempSlowOffset
+	mTempShutOffset
+	mTempMargin
+	mPower
+	mPowerLimit
+	mEnergy
+	mClkGfx
+	mClkSM
+	mClkMem
+	mPState
+	mThrottle
+	mPcieGen
+	mPcieWidth
+	mPcieRx
+	mPcieTx
+	mECC
+	mECCCorr
+	mECCUncorr
+	mXID
+	mXIDCount
+	mRecovery
+	deviceMetrics // metrics of a device end here; those of a process follow
+
+	mProcMem
+	mRSS
+	mCPU
+	mCPUTime
+	metricCount
+)
+
+const (
+	maxBytes = 1 << 46 // 64 TiB: above any GPU or host, below the 2^47 seen as a sentinel
+	maxGPM   = 20000   // GPM answers up to 200 % on some instances; kept as it is
+)
+
+// metrics is the one table of metrics. col is the text column (empty: none); gpuOnly marks readings that
+// exist for a whole GPU only, which its instances never repeat.
+var metrics = [metricCount]struct {
+	key      string
+	col      string
+	unit     unit
+	min, max int64
+	gpuOnly  bool
+}{
+	mUtil:           {key: "util_pct", col: "util", unit: percent, max: maxGPM},
+	mSMUtil:         {key: "smutil_pct", col: "smutil", unit: percent, max: maxGPM},
+	mSMOcc:          {key: "smocc_pct", col: "smocc", unit: percent, max: maxGPM},
+	mTensor:         {key: "mmaact_pct", col: "mmaact", unit: percent, max: maxGPM},
+	mDRAM:           {key: "dram_pct", col: "dram", unit: percent, max: maxGPM},
+	mFP64:           {key: "fp64_pct", col: "fp64", unit: percent, max: maxGPM},
+	mFP32:           {key: "fp32_pct", col: "fp32", unit: percent, max: maxGPM},
+	mFP16:           {key: "fp16_pct", col: "fp16", unit: percent, max: maxGPM},
+	mMemUtil:        {key: "mem_util_pct", col: "mem", unit: percent, max: 10000},
+	mEnc:            {key: "enc_util_pct", col: "enc", unit: percent, max: 10000},
+	mDec:            {key: "dec_util_pct", col: "dec", unit: percent, max: 10000},
+	mJpg:            {key: "jpg_util_pct", col: "jpg", unit: percent, max: 10000},
+	mOfa:            {key: "ofa_util_pct", col: "ofa", unit: percent, max: 10000},
+	mMemUsed:        {key: "vram_used_bytes", col: "fb", unit: memBytes, max: maxBytes},
+	mMemTotal:       {key: "vram_total_bytes", col: "fbtot", unit: memBytes, min: 1, max: maxBytes},
+	mMemReserved:    {key: "vram_reserved_bytes", unit: memBytes, max: maxBytes},
+	mProcs:          {key: "procs", col: "procs", unit: count, max: 1 << 20},
+	mIdle:           {key: "idle_s", col: "idle", unit: seconds, max: math.MaxInt64},
+	mTemp:           {key: "temperature_c", col: "gtemp", unit: celsius, min: -50, max: 200, gpuOnly: true},
+	mMemTemp:        {key: "temp_mem_c", col: "mtemp", unit: celsius, min: 1, max: 200, gpuOnly: true},
+	mTempSlow:       {key: "temp_slowdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true},
+	mTempShut:       {key: "temp_shutdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true},
+	mTempSlowOffset: {key: "tlimit_slowdown_c", unit: celsius, min: -100, max: 100, gpuOnly: true},
+	mTempShutOffset: {key: "tlimit_shutdown_c", unit: celsius, min: -100, max: 100, gpuOnly: true},
+	mTempMargin:     {key: "temp_margin_c", unit: celsius, min: -100, max: 200, gpuOnly: true},
+	mPower:          {key: "power_w", col: "pwr", unit: milliwatt, max: 20_000_000, gpuOnly: true},
+	mPowerLimit:     {key: "power_limit_w", unit: milliwatt, min: 1, max: 20_000_000, gpuOnly: true},
+	mEnergy:         {key: "energy_j", unit: joule, max: math.MaxInt64, gpuOnly: true},
+	mClkGfx:         {key: "clock_mhz", col: "pclk", unit: megahertz, max: 100_000, gpuOnly: true},
+	mClkSM:          {key: "sm_clock_mhz", unit: megahertz, max: 100_000, gpuOnly: true},
+	mClkMem:         {key: "mem_clock_mhz", col: "mclk", unit: megahertz, max: 100_000, gpuOnly: true},
+	mPState:         {key: "pstate", unit: count, max: 15, gpuOnly: true},
+	mThrottle:       {key: "throttle_bits", unit: count, max: math.MaxInt64, gpuOnly: true},
+	mPcieGen:        {key: "pcie_gen", unit: count, min: 1, max: 16, gpuOnly: true},
+	mPcieWidth:      {key: "pcie_width", unit: count, min: 1, max: 64, gpuOnly: true},
+	mPcieRx:         {key: "pcie_rx_bps", col: "rxpci", unit: byteRate, max: 1 << 41, gpuOnly: true},
+	mPcieTx:         {key: "pcie_tx_bps", col: "txpci", unit: byteRate, max: 1 << 41, gpuOnly: true},
+	mECC:            {key: "ecc_mode", unit: count, max: 1, gpuOnly: true},
+	mECCCorr:        {key: "ecc_corrected", col: "sbecc", unit: count, max: 1 << 46, gpuOnly: true},
+	mECCUncorr:      {key: "ecc_uncorrected", col: "dbecc", unit: count, max: 1 << 46},
+	mXID:            {key: "xid", col: "xid", unit: count, max: 1 << 31},
+	mXIDCount:       {key: "xid_count", unit: count, max: 1 << 46},
+	mRecovery:       {key: "recovery_action", unit: count, max: 100, gpuOnly: true},
+	mProcMem:        {key: "gpu_mem_bytes", col: "fb", unit: memBytes, max: maxBytes},
+	mRSS:            {key: "host_mem_bytes", col: "rss", unit: memBytes, max: maxBytes},
+	mCPU:            {key: "cpu_pct", col: "cpu", unit: percent, max: 100 * 100 * 100_000},
+	mCPUTime:        {key: "cpu_ms", col: "time", unit: seconds, max: math.MaxInt64},
+}
+
+// signed makes NVML's unsigned 64-bit answers fit: what does not (the sentinel 0xFFFFFFFFFFFFFFFF) is
+// -1, which every metric's range refuses.
+func signed(u uint64) int64 {
+	if u > math.MaxInt64 {
+		return -1
+	}
+	return int64(u)
+}
+
+// utilSource names the call that answered a device's util.
+type utilSource uint8
+
+const (
+	srcNone utilSource = iota
+	srcNVML
+	srcProc
+	srcGPM
+	srcEst
+)
+
+var srcWords = [...]string{srcNone: "-", srcNVML: "nvml", srcProc: "proc", srcGPM: "gpm", srcEst: "est"}
+
+func (s utilSource) String() string { return srcWords[s] }
+
+// device is a whole GPU or one MIG instance (a compute instance in its GPU instance) at one tick.
+type device struct {
+	uuid    string // NVML's, of the GPU or of the MIG device; empty if not even that could be read
+	born    uint32 // generation in which it was first seen: uuid and born are its identity over time
+	gpu     int    // NVML index of the GPU
+	mig     int    // index as nvidia-smi -L counts instances, -1 for a GPU
+	gi, ci  int    // GPU instance and compute instance id, -1 for a GPU
+	name    string // product name, without " MIG ..."
+	profile string // "3g.40gb", "1c.3g.71gb", "1g.10gb+me"; empty for a GPU
+	bus     string // PCI address as 0000:17:00.0
+	minor   int    // N of /dev/nvidiaN, -1 unknown
+	arch    string // "Hopper"; empty unknown
+	cc      string // CUDA compute capability "9.0"; empty unknown
+	gSlices int    // slices of its GPU instance, 0 unknown
+	cSlices int    // slices of its compute instance, 0 unknown
+	sms     int    // multiprocessors, 0 unknown
+	migOn   int    // current MIG mode: 1, 0, -1 unknown or none
+	migNext int    // pending MIG mode, same coding
+	rows    int    // of a GPU: instances that have rows
+	shared  bool   // its memory is another compute instance's too, listed before it
+	fault   reason // what keeps the whole device from answering (gpuLost ...), else notRead
+	src     utilSource
+	v       [deviceMetrics]value
+}
+
+// isGPU says that d is a whole GPU, not an instance.
+func (d *device) isGPU() bool { return d.mig < 0 }
+
+const idleBytes = 64 << 20 // an instance without a process has up to 59 MiB in use (H100, A100)
+
+// state is the device's state in one word, from fresh values only; "?" when not enough is known.
+func (d *device) state() string {
+	util, uok := fresh(d.v[mUtil])
+	procs, pok := fresh(d.v[mProcs])
+	mem, mok := fresh(d.v[mMemUsed])
+	taken := pok && procs > 0 || mok && mem > idleBytes
+	switch {
+	case d.fault == gpuLost || d.fault == resetRequired:
+		return "lost"
+	case d.isGPU() && d.rows > 0:
+		return "mig"
+	case d.isGPU() && d.migOn == 1 && d.fault == notRead:
+		return "empty"
+	case uok && util > 0:
+		return "busy"
+	case uok && taken:
+		return "held"
+	case taken:
+		return "used"
+	case pok && mok:
+		return "free"
+	}
+	return "?"
+}
+
+func fresh(v value) (int64, bool) { return v.raw, v.fresh() }
+
+// process is one process on one device. A process of an instance points to the instance.
+type process struct {
+	dev  int // index in snapshot.dev
+	pid  uint32
+	kind string // "C", "G", "M" (MPS) and combinations like "C+G"
+	mem  value
+	hostFacts
+}
+
+// hostFacts is what /proc tells of a process; all of it unknown when the pid is not ours to name.
+type hostFacts struct {
+	known   bool
+	start   uint64 // clock ticks since boot: with the pid, the identity of a process
+	user    string
+	job     string // "job_1234", "pod:8hex", "docker:12hex" or "-"
+	command string
+	rss     value
+	cpu     value // since the last tick, 100 % is one core
+	cpuTime value
+}
+
+// byMemory orders processes by GPU memory, most first and unknown last, then by pid.
+func byMemory(a, b process) int {
+	am, aok := a.mem.num()
+	bm, bok := b.mem.num()
+	switch {
+	case aok != bok && aok:
+		return -1
+	case aok != bok:
+		return 1
+	case aok && am != bm:
+		return cmp.Compare(bm, am)
+	}
+	return cmp.Compare(a.pid, b.pid)
+}
+
+// printable makes text from outside (driver, process, recording) safe for a terminal: control characters,
+// C1 codes, invalid UTF-8, and characters that reorder or hide text become '?'.
+func printable(s string) string {
+	clean := func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}
+	return strings.Map(clean, s)
+}
+
+// snapshot is what one collection found. dev is in display order, each GPU before its instances; it is
+// written by the source alone and read-only once handed on.
+type snapshot struct {
+	seq    uint64
+	at     time.Time     // when the collection began
+	window time.Duration // time since the collection before, 0 for the first
+	driver string
+	cuda   string // "12.4"; empty unknown
+	hidden int    // GPUs that this job or container may not open
+	dev    []device
+	proc   []process
+	notes  []string // events since the last snapshot, one line each
+}
+
+// reset empties s for the next collection and keeps its memory.
+func (s *snapshot) reset() {
+	*s = snapshot{dev: s.dev[:0], proc: s.proc[:0], notes: s.notes[:0]}
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// walls says which files may use a name. A flat package has no private fields between files, so a test
+// has to keep the numbers behind their constructors and the driver behind its two files.
+var walls = map[string][]string{
+	".raw":          {"value.go"},
+	"value{":        {"value.go"},
+	"measure(":      {"value.go", "nvml.go", "mig.go", "sysmem.go"},
+	"measureFloat(": {"value.go", "mig.go"},
+	".estimate(":    {"mig.go"},
+	".hold(":        {"nvml.go", "mig.go"},
+	"nvml.":         {"nvml.go", "mig.go"},
+	"os.Exit":       {"main.go"},
+	"fmt.Print":     {},
+	"fmt.Println":   {},
+	"fmt.Printf":    {},
+	"time.Now":      {"main.go", "nvml.go", "mig.go", "sysmem.go"},
+	"go":            {"main.go"},
+}
+
+func sources(t *testing.T) (map[string]*ast.File, *token.FileSet) {
+	t.Helper()
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, files := token.NewFileSet(), map[string]*ast.File{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(set, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = f
+	}
+	return files, set
+}
+
+// uses are the names of walls that node n uses.
+func uses(n ast.Node) []string {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return []string{"go"}
+	case *ast.CompositeLit:
+		if id, ok := n.Type.(*ast.Ident); ok {
+			return []string{id.Name + "{"}
+		}
+	case *ast.CallExpr:
+		if id, ok := n.Fun.(*ast.Ident); ok {
+			return []string{id.Name + "("}
+		}
+		if sel, ok := n.Fun.(*ast.SelectorExpr); ok {
+			return []string{"." + sel.Sel.Name + "("}
+		}
+	case *ast.SelectorExpr:
+		names := []string{"." + n.Sel.Name}
+		if id, ok := n.X.(*ast.Ident); ok {
+			names = append(names, id.Name+"."+n.Sel.Name, id.Name+".")
+		}
+		return names
+	}
+	return nil
+}
+
+func TestWalls(t *testing.T) {
+	files, set := sources(t)
+	used := map[string]bool{}
+	for name, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			for _, u := range uses(n) {
+				allowed, walled := walls[u]
+				if walled && !slices.Contains(allowed, name) {
+					t.Errorf("%s: %s is only for %v", set.Position(n.Pos()), u, allowed)
+				}
+				used[u] = true
+			}
+			return true
+		})
+	}
+	for name, allowed := range walls {
+		if len(allowed) > 0 && !used[name] {
+			t.Errorf("%s is walled but nobody uses it: is it still called that?", name)
+		}
+	}
+}
+
+// TestCallsAreProbed holds every go-nvml method to its row in calls: it may be used only in a function
+// literal handed to try, read or a helper, next to a call constant whose row names that method. So no
+// method is reached whose symbols were not looked up.
+func TestCallsAreProbed(t *testing.T) {
+	files, set := sources(t)
+	constants := map[string]call{}
+	for c, name := range callNames(t, files["nvml.go"]) {
+		constants[name] = call(c)
+	}
+	methods := map[string]bool{}
+	for _, row := range calls {
+		methods[row.method] = true
+	}
+	// These need no symbol of their own: Init and Shutdown are what load looks up first.
+	free := map[string]bool{"Init": true, "Shutdown": true}
+	for name, f := range files {
+		for _, decl := range f.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			named := map[string]bool{} // methods whose constants this function mentions
+			ast.Inspect(fn, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok {
+					if c, ok := constants[id.Name]; ok {
+						named[calls[c].method] = true
+					}
+				}
+				return true
+			})
+			ast.Inspect(fn, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok || !methods[sel.Sel.Name] || free[sel.Sel.Name] {
+					return true
+				}
+				if name != "nvml.go" && name != "mig.go" {
+					return true
+				}
+				if !named[sel.Sel.Name] {
+					t.Errorf("%s: %s is called in %s without its call constant", set.Position(sel.Pos()), sel.Sel.Name, fn.Name.Name)
+				}
+				return true
+			})
+		}
+	}
+	for c, row := range calls {
+		if row.method == "" || row.field == 0 && len(row.symbols) == 0 {
+			t.Errorf("call %d has no row in calls", c)
+		}
+	}
+}
+
+// callNames are the constants of type call, in order.
+func callNames(t *testing.T, f *ast.File) []string {
+	t.Helper()
+	for _, decl := range f.Decls {
+		gen, ok := decl.(*ast.GenDecl)
+		if !ok || gen.Tok != token.CONST {
+			continue
+		}
+		var names []string
+		for _, spec := range gen.Specs {
+			v := spec.(*ast.ValueSpec)
+			if v.Names[0].Name == "callCount" {
+				return names
+			}
+			names = append(names, v.Names[0].Name)
+		}
+	}
+	t.Fatal("no call constants found")
+	return nil
+}
+
+// TestGoNVMLMethodsAreInCalls keeps the table whole from the other side: any method called on a device
+// handle, library, event set or sample must have a row, so that its symbol is probed.
+func TestGoNVMLMethodsAreInCalls(t *testing.T) {
+	files, set := sources(t)
+	methods := map[string]bool{
+		"Init": true, "Shutdown": true, "Lookup": true, "Open": true, "Close": true, "Path": true,
+	}
+	for _, row := range calls {
+		methods[row.method] = true
+	}
+	for _, name := range []string{"nvml.go", "mig.go"} {
+		ast.Inspect(files[name], func(n ast.Node) bool {
+			c, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			sel, ok := c.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			receiver := ""
+			switch x := sel.X.(type) {
+			case *ast.SelectorExpr:
+				receiver = x.Sel.Name
+			case *ast.Ident:
+				receiver = x.Name
+			}
+			if slices.Contains([]string{"h", "lib", "events", "buf", "sample"}, receiver) && !methods[sel.Sel.Name] {
+				t.Errorf("%s: %s.%s has no row in calls", set.Position(c.Pos()), receiver, sel.Sel.Name)
+			}
+			return true
+		})
+	}
+}
