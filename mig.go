@@ -1037,7 +1037,12 @@ func (s *nvmlSource) finish(n *node) {
 			}
 		}
 	}
+	if why := n.v[mUtil].why; !n.v[mUtil].fresh() && why != n.utilWhy {
+		s.debug.printf("%s util absent: %s: %s", n.label(), why, why.sentence())
+		n.utilWhy = why
+	}
 	if util, ok := n.v[mUtil].num(); ok && n.v[mUtil].fresh() {
+		n.utilWhy = notRead
 		if util > 0 {
 			n.busyAt = s.now
 		}

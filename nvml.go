@@ -215,6 +215,8 @@ type node struct {
 	gone    nvml.Return // GPU_IS_LOST, RESET_REQUIRED ... in this tick: nothing more is asked
 	told    reason      // the fault last told in a note
 
+	utilWhy reason // why util is absent, as last told in the debug log
+
 	memory [2]value      // used and total as last answered
 	memAt  time.Duration // when that was, 0 never
 	busyAt time.Duration // when util was last above 0, or the node's birth

@@ -1,0 +1,545 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The first line names this build, this host and the time; all else of a run is the scenario's.
+var changing = regexp.MustCompile(`(?m)^(# mig-gpu-mon )\S+ \S+ (driver \S+) \S+ |^# \d{4}-\d\d-\d\dT\S+$\n`)
+
+func steady(out string) string { return changing.ReplaceAllString(out, "${1}VERSION HOST ${2} TIME ") }
+
+// goldenMachines are run with -plain -c 2; the golden file shows what a person sees. exit is the code.
+var goldenMachines = []struct {
+	name string
+	args string
+	exit int
+}{
+	{"h100-535", "", 0},
+	{"h200-580", "", 0},
+	{"h200-580", "-s umgxkpctvei", 0},
+	{"a100-470", "", 0},
+	{"a100-80", "", 0},
+	{"two-whole", "", 0},
+	{"two-whole", "-s umgxpcve", 0},
+	{"eight-seven", "", 0},
+	{"container-slice", "", 0},
+	{"gb10", "", 0},
+	{"h200-2ci", "", 0},
+	{"estimate", "", 0},
+	{"rtxpro6000", "", 0},
+	{"reconfigure", "-c 4", 0},
+	{"lost-one", "-s umv -c 3", 4},
+}
+
+func TestGoldenRows(t *testing.T) {
+	for _, g := range goldenMachines {
+		name := strings.TrimSpace(g.name + " " + g.args)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, g.name)
+			args := append([]string{"-plain", "-i", "300", "-c", "2"}, strings.Fields(g.args)...)
+			r := m.run(args...)
+			if r.code != g.exit || r.stderr != "" {
+				t.Errorf("exit %d, want %d; stderr %q", r.code, g.exit, r.stderr)
+			}
+			golden(t, strings.NewReplacer(" ", "", "-s", "+", "-c", "x").Replace(name)+".txt", steady(r.stdout))
+			rows := fieldsOf(r.stdout)
+			for _, row := range rows {
+				if len(row) != len(rows[0]) {
+					t.Errorf("%d fields in %q, %d in the first row", len(row), row, len(rows[0]))
+				}
+			}
+			for _, gauge := range []string{"samples", "sessions", "eventsets", "violations"} {
+				if n := m.stat(gauge); n != 0 {
+					t.Errorf("%s: %d at the end", gauge, n)
+				}
+			}
+		})
+	}
+}
+
+// TestStartFailures holds each cause of failure to its exit code and to words that help.
+func TestStartFailures(t *testing.T) {
+	for _, c := range []struct{ scenario, says, hints string }{
+		{"no-gpu", "sees no GPU", "nvidia-smi -L"},
+		{"init-9", "DRIVER_NOT_LOADED (9)", "modprobe"},
+		{"init-18", "LIB_RM_VERSION_MISMATCH (18)", "reboot"},
+		{"init-999", "UNKNOWN (999)", "/dev/nvidiactl"},
+	} {
+		t.Run(c.scenario, func(t *testing.T) {
+			t.Parallel()
+			r := newMachine(t, c.scenario).run("-plain", "-c", "1")
+			if r.code != exitNoGPU || r.stdout != "" || !strings.Contains(r.stderr, c.says) || !strings.Contains(r.stderr, "hint: ") || !strings.Contains(r.stderr, c.hints) {
+				t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+			}
+			if lines := strings.Split(r.stderr, "\n"); !strings.HasPrefix(lines[0], "mig-gpu-mon: ") {
+				t.Errorf("first line %q", lines[0])
+			}
+		})
+	}
+}
+
+// TestNextLibrary: a library whose Init fails must not end the search, and the next one must be the one
+// really called.
+func TestNextLibrary(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	bad := double(t, "BRANCH=535", "ALWAYS_INIT=18")
+	broken, notNVML := t.TempDir(), double(t, "NOT_NVML")
+	if err := os.WriteFile(filepath.Join(broken, "libnvidia-ml.so.1"), []byte("not an ELF file"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.env = []string{"LD_LIBRARY_PATH=" + strings.Join([]string{broken, notNVML, bad, m.lib}, ":")}
+	rows := m.rows("-plain", "-i", "200", "-c", "1")
+	if len(rows) != 4 || rows[0][6] != "gpm" {
+		t.Errorf("rows %q", rows)
+	}
+	m.env = []string{"LD_LIBRARY_PATH=" + bad}
+	r := m.run("-plain", "-c", "1")
+	if r.code != exitNoGPU || !strings.Contains(r.stderr, "(18)") {
+		t.Errorf("exit %d, %q", r.code, r.stderr)
+	}
+}
+
+func TestNVMLPath(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	good := filepath.Join(m.lib, "libnvidia-ml.so.1")
+	broken := filepath.Join(t.TempDir(), "broken.so")
+	if err := os.WriteFile(broken, []byte("not an ELF file"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	notNVML := filepath.Join(double(t, "NOT_NVML"), "libnvidia-ml.so.1")
+	m.env = nil
+	if rows := m.rows("-plain", "-i", "200", "-c", "1", "-nvml-path", good); len(rows) != 4 {
+		t.Errorf("rows %q", rows)
+	}
+	m.env = []string{"LD_LIBRARY_PATH=" + m.lib} // must not be a way out for a wrong -nvml-path
+	for path, says := range map[string]string{
+		"/nonexistent/libnvidia-ml.so.1": "cannot open shared object file: No such file",
+		broken:                           "file too short",
+		notNVML:                          "not an NVML library",
+	} {
+		r := m.run("-plain", "-c", "1", "-nvml-path", path)
+		if r.code != exitNoGPU || !strings.Contains(r.stderr, says) && !strings.Contains(r.stderr, "invalid ELF header") {
+			t.Errorf("%s: exit %d, stderr %q", path, r.code, r.stderr)
+		}
+	}
+}
+
+// TestOldDrivers runs against the symbols of every branch: none may end in "symbol lookup error".
+func TestOldDrivers(t *testing.T) {
+	for _, branch := range []int{450, 470, 510, 520, 525, 535, 550, 555, 570, 590, 595} {
+		t.Run(fmt.Sprint(branch), func(t *testing.T) {
+			t.Parallel()
+			m := scriptMachine(t, fmt.Sprintf(`
+lib driver=%d.10.01 cuda=12000 branch=%d
+gpu 0 name="NVIDIA H100 PCIe" uuid=GPU-1 pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=81559 reserved=479 used=59
+mig 0.0 gi=1 ci=0 profile=3g.40gb sm=60 slices=3/3 mem=40448 used=26
+gpm 0.0 1=50
+gpu 1 name="NVIDIA A100-SXM4-40GB" uuid=GPU-2 pci=00000000:18:00.0 arch=7 cc=8.0 mig=off mem=40960 reserved=0 used=3 util=7 memutil=2
+proc 1 pid=4000001 type=C mem=100
+`, branch, branch))
+			r := m.run("-plain", "-i", "200", "-c", "2", "-gpm", "on", "-s", "umgxkwpctvei")
+			if r.code != 0 || r.stderr != "" {
+				t.Fatalf("exit %d, stderr %q\n%s", r.code, r.stderr, r.stdout)
+			}
+			rows := fieldsOf(r.stdout)
+			if len(rows) != 6 || rows[1][10] != "26" || rows[2][7] != "7" || rows[2][12] != "1" {
+				t.Errorf("rows:\n%s", r.stdout)
+			}
+			want := "-"
+			if branch >= 525 {
+				want = "50"
+			}
+			if got := rows[1][7]; got != want {
+				t.Errorf("util %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestEarly535 is the driver that writes process entries of 32 bytes: they must be read rightly.
+func TestEarly535(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, `
+lib driver=535.54.03 cuda=12020 branch=535
+gpu 0 name="NVIDIA H100 PCIe" uuid=GPU-1 pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=81559 reserved=479 used=59
+mig 0.0 gi=1 ci=0 profile=3g.40gb mem=40448 used=900
+mig 0.1 gi=2 ci=0 profile=3g.40gb mem=40448 used=26
+proc 0 pid=4000001 type=C mem=300 gi=1 ci=0
+proc 0 pid=4000002 type=C mem=200 gi=1 ci=0
+proc 0 pid=4000003 type=C mem=100 gi=1 ci=0
+`, "EARLY535")
+	rows := m.rows("-plain", "-i", "200", "-c", "1")
+	if len(rows) != 2 || rows[0][12] != "3" || rows[1][12] != "0" {
+		t.Errorf("rows %q", rows)
+	}
+	rows = m.rows("-procs", "-i", "200", "-c", "1")
+	if len(rows) != 3 || rows[0][4] != "4000001" || rows[0][8] != "300" || rows[2][8] != "100" {
+		t.Errorf("process rows %q", rows)
+	}
+}
+
+// TestH100On535MakesNoGPMCall: under auto GPM is not touched where it was seen to break memory.
+func TestH100On535MakesNoGPMCall(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h100-535")
+	for _, row := range m.rows("-plain", "-i", "200", "-c", "2") {
+		if row[6] != "-" || row[7] != "-" || row[10] == "-" {
+			t.Errorf("row %q", row)
+		}
+	}
+	for _, f := range []string{"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"} {
+		if n := m.stat(f); n != 0 {
+			t.Errorf("%s was called %d times", f, n)
+		}
+	}
+}
+
+// TestGPMGuard: on 535 with -gpm on memory breaks after the first GPM call. GPM must go off, the session
+// start anew, and memory read again in the same tick.
+func TestGPMGuard(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h100-535")
+	r := m.run("-plain", "-i", "200", "-c", "3", "-gpm", "on")
+	rows := fieldsOf(r.stdout)
+	if r.code != 0 || len(rows) != 6 || strings.Count(r.stdout, "GPM off for this run") != 1 {
+		t.Fatalf("exit %d\n%s", r.code, r.stdout)
+	}
+	for _, row := range rows {
+		if row[7] != "-" || row[10] == "-" {
+			t.Errorf("row %q", row)
+		}
+	}
+	if n := m.stat("nvmlGpmMigSampleGet"); n != 1 {
+		t.Errorf("GpmMigSampleGet called %d times, want 1", n)
+	}
+	if n := m.stat("nvmlInit_v2"); n != 2 {
+		t.Errorf("Init called %d times, want 2", n)
+	}
+}
+
+// TestGPMSecondChance: from 550 on GPM is tried once more, and stays on if memory then stays readable.
+func TestGPMSecondChance(t *testing.T) {
+	t.Parallel()
+	const h100 = `
+lib driver=550.54.15 cuda=12040 branch=550
+gpu 0 name="NVIDIA H100 PCIe" uuid=GPU-1 pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=81559 reserved=479 used=59
+mig 0.0 gi=1 ci=0 profile=3g.40gb mem=40448 used=900
+gpm 0.0 1=61
+`
+	m := scriptMachine(t, h100+"inuse once\n")
+	for _, row := range m.rows("-plain", "-i", "200", "-c", "2") {
+		if row[7] != "61" || row[10] != "900" {
+			t.Errorf("broken once: row %q", row)
+		}
+	}
+	m = scriptMachine(t, h100+"inuse on\n")
+	r := m.run("-plain", "-i", "200", "-c", "2")
+	for _, row := range fieldsOf(r.stdout) {
+		if row[7] != "-" || row[10] != "900" {
+			t.Errorf("broken always: row %q", row)
+		}
+	}
+	if n := m.stat("nvmlInit_v2"); n != 3 || !strings.Contains(r.stdout, "gpm_unsafe") {
+		t.Errorf("Init called %d times, want 3\n%s", n, r.stdout)
+	}
+}
+
+// TestFirstRowCoversAnInterval: the GPM value of the first row must be of one whole interval. The
+// scenario answers the window's length in ms / 20.
+func TestFirstRowCoversAnInterval(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, `
+lib driver=580.95.05 cuda=13000 branch=590
+gpu 0 name="NVIDIA H200" uuid=GPU-1 pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=143771 reserved=0 used=59
+mig 0.0 gi=1 ci=0 profile=3g.71gb mem=71424 used=900
+gpm 0.0 1=window 2=38 10=21
+`)
+	rows := m.rows("-plain", "-i", "1000", "-c", "1")
+	if len(rows) != 1 || !slices.Contains([]string{"49", "50", "51", "52"}, rows[0][7]) || rows[0][8] != "38" || rows[0][9] != "21" {
+		t.Errorf("rows %q, want util about 50", rows)
+	}
+}
+
+// TestReconfiguration destroys an instance between ticks and creates another at the same handle: no
+// value of the old one may appear on the new one's row, and unchanged instances keep their numbers.
+func TestReconfiguration(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, `
+lib driver=580.95.05 cuda=13000 branch=590
+gpu 0 name="NVIDIA H200" uuid=GPU-1 pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=143771 reserved=0 used=59
+mig 0.0 gi=1 ci=0 profile=3g.71gb mem=71424 used=40000
+mig 0.1 gi=5 ci=0 profile=2g.35gb mem=33280 used=20000
+gpm 0.0 1=54
+gpm 0.1 1=91
+proc 0 pid=4000001 type=C mem=19000 gi=5 ci=0
+`)
+	l := m.start("-plain", "-i", "400", "-s", "umk")
+	l.await(`^ +0 +1 +5 +0 +2g\.35gb +busy +gpm +91 .* 20000 +33280 +1 `)
+	if n := m.stat("samples"); n != 4 {
+		t.Errorf("%d GPM samples alive, want 4", n)
+	}
+	m.tell("gone proc 0 pid=4000001\ngone mig 0.1\nmig 0.1 gi=5 ci=0 profile=1g.18gb mem=16384 used=17 handle=1\ngpm 0.1 1=3")
+	l.await(`^# instance 0\.1 removed \(gi 5, 2g\.35gb\)`)
+	l.await(`^# instance 0\.1 added \(gi 5, 1g\.18gb\)`)
+	l.await(`^ +0 +0 +1 +0 +3g\.71gb +busy +gpm +54 `)
+	l.await(`^ +0 +1 +5 +0 +1g\.18gb +busy +gpm +3 +- +- +17 +16384 +0 +0 $`)
+	m.tell("gone mig 0.1")
+	l.await(`^# instance 0\.1 removed \(gi 5, 1g\.18gb\)`)
+	l.await(`^ +0 +0 +1 `)
+	l.await(`^ +0 +0 +1 `) // with no row of 0.1 between
+	if n := m.stat("samples"); n != 2 {
+		t.Errorf("%d GPM samples alive, want 2", n)
+	}
+	if state := l.end(syscall.SIGTERM); state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("ended by %v", state)
+	}
+	if n := m.stat("samples"); n != 0 {
+		t.Errorf("%d GPM samples alive after SIGTERM", n)
+	}
+}
+
+// TestRelease: SIGUSR1 closes the session so that an administrator can destroy instances; SIGUSR2 takes
+// it up again.
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "300")
+	l.await(`^ +0 .* gpm `)
+	if err := l.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	l.await(`^# released`)
+	l.await(`^ +0 .* \? +- +- `)
+	if s, b := m.stat("sessions"), m.stat("samples"); s != 0 || b != 0 {
+		t.Errorf("released, yet %d sessions and %d samples are held", s, b)
+	}
+	if err := l.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	l.await(`^# resumed`)
+	l.await(`^ +0 .* gpm +[0-9]+ `)
+	l.end(syscall.SIGINT)
+	if s, b := m.stat("sessions"), m.stat("samples"); s != 0 || b != 0 {
+		t.Errorf("after SIGINT %d sessions and %d samples are held", s, b)
+	}
+}
+
+// TestAppendingRunsTearNoLine: ten runs append to one file at once.
+func TestAppendingRunsTearNoLine(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	file := filepath.Join(t.TempDir(), "log")
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if r := m.run("-plain", "-i", "200", "-c", "3", "-f", file); r.code != 0 || r.stdout != "" {
+				t.Errorf("exit %d, stdout %q, stderr %q", r.code, r.stdout, r.stderr)
+			}
+		})
+	}
+	wg.Wait()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := fieldsOf(string(data))
+	if len(rows) != 10*3*4 {
+		t.Errorf("%d rows, want %d", len(rows), 10*3*4)
+	}
+	for _, row := range rows {
+		if len(row) != 13 {
+			t.Errorf("row %q", row)
+		}
+	}
+}
+
+// TestPipes runs the README's shell lines.
+func TestPipes(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	for script, want := range map[string]string{
+		`"$P" -plain -i 200 -c 3 | head -1 | cut -c1-13; echo "${PIPESTATUS[1]}"`:  "# mig-gpu-mon\n0\n",
+		`"$P" -plain -i 200 -c 1 | awk '!/^#/ && $8 != "-" && $8 > 50 {print $5}'`: "3g.71gb\n",
+		`"$P" -plain -i 200 -c 1 | awk '!/^#/ {n += $13} END {print n}'`:           "3\n",
+	} {
+		cmd := m.command()
+		cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "-c", script}
+		cmd.Env = append(cmd.Env, "P="+os.Args[0])
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %v\n%s want %s", script, err, out, want)
+		}
+	}
+}
+
+// TestLostGPU: the lost one's rows stay, without numbers and with the reason, the others go on.
+func TestLostGPU(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "lost-one")
+	debug := filepath.Join(t.TempDir(), "debug")
+	r := m.run("-plain", "-i", "200", "-c", "4", "-s", "umv", "-debug", debug)
+	if r.code != exitSilent {
+		t.Errorf("exit %d, want 4; stderr %q", r.code, r.stderr)
+	}
+	rows := fieldsOf(r.stdout)
+	last := rows[len(rows)-6:]
+	for i, want := range []string{"mig", "held|busy|free", "held|busy|free", "lost", "lost|\\?", "lost|\\?"} {
+		if !regexp.MustCompile("^(" + want + ")$").MatchString(last[i][5]) {
+			t.Errorf("row %d: state %s, want %s", i, last[i][5], want)
+		}
+	}
+	if last[3][13] != "gpu_lost" || last[4][10] != "-" || last[1][10] == "-" {
+		t.Errorf("last rows %q", last)
+	}
+	log, err := os.ReadFile(debug)
+	if err != nil || !strings.Contains(string(log), "GPU_IS_LOST (15)") {
+		t.Errorf("debug log: %v\n%s", err, log)
+	}
+}
+
+// TestA100SaysWhy: no NVML call has activity per instance there; never a 0, and the reason is told.
+func TestA100SaysWhy(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "a100-470")
+	debug := filepath.Join(t.TempDir(), "debug")
+	r := m.run("-plain", "-i", "200", "-c", "2", "-debug", debug)
+	rows := fieldsOf(r.stdout)
+	if len(rows) != 8 {
+		t.Fatalf("%d rows\n%s", len(rows), r.stdout)
+	}
+	for _, row := range rows {
+		if row[7] != "-" || row[8] != "-" || row[9] != "-" {
+			t.Errorf("row %q", row)
+		}
+	}
+	if !strings.Contains(r.stdout, "needs_hopper") || !strings.Contains(r.stdout, "dcgmi dmon -e 1001,1002,1005") {
+		t.Errorf("the rows do not say why:\n%s", r.stdout)
+	}
+	log, err := os.ReadFile(debug)
+	if err != nil || !strings.Contains(string(log), "util absent: needs_hopper") || !strings.Contains(string(log), "GetUtilizationRates: NOT_SUPPORTED (3)") {
+		t.Errorf("debug log: %v\n%s", err, log)
+	}
+	if info, err := os.Stat(debug); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("debug log's mode: %v %v", info.Mode(), err)
+	}
+}
+
+// TestSharedMemory: two compute instances of one GPU instance show the same memory, its own each.
+func TestSharedMemory(t *testing.T) {
+	t.Parallel()
+	rows := newMachine(t, "h200-2ci").rows("-plain", "-i", "200", "-c", "1")
+	if rows[0][10] != "16925" || rows[1][10] != "16925" || rows[0][2] != rows[1][2] || rows[0][3] == rows[1][3] {
+		t.Errorf("rows %q", rows)
+	}
+}
+
+// TestSilentDriver: ticks go on while the driver hangs, with rows of "-" that count, and -c ends.
+func TestSilentDriver(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "200", "-c", "20")
+	l.await(`^ +0 .* gpm `)
+	m.tell("hang nvmlDeviceGetMemoryInfo_v2 s=3 times=1")
+	began := time.Now()
+	l.await(`^# driver silent since `)
+	l.await(`^ +0 +0 .* \? +- +- +- +- +- +- +- $`)
+	l.await(`^# driver back after `)
+	l.await(`^ +0 +0 .* gpm +[0-9]`)
+	if took := time.Since(began); took < 2500*time.Millisecond || took > 8*time.Second {
+		t.Errorf("back after %v", took)
+	}
+	if code := l.end(nil).ExitCode(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestDriverNeverAnswers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 11 s")
+	}
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	m.tell("hang nvmlInit_v2 s=forever")
+	began := time.Now()
+	r := m.run("-plain", "-i", "200", "-c", "1")
+	if r.code != exitFailed || !strings.Contains(r.stderr, "does not answer") || time.Since(began) > 20*time.Second {
+		t.Errorf("exit %d after %v, stderr %q", r.code, time.Since(began), r.stderr)
+	}
+}
+
+// TestDriverReloaded: the driver goes away and comes back; rows stay, without numbers meanwhile.
+func TestDriverReloaded(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "200")
+	l.await(`^ +0 .* gpm `)
+	m.tell("unload")
+	l.await(`^# the driver is not loaded`)
+	l.await(`^ +0 +0 .* \? +- +- +- +- +- +- +- $`)
+	m.tell("reload")
+	l.await(`^# driver answers again`)
+	l.await(`^ +0 +0 .* gpm +[0-9]`)
+	l.end(syscall.SIGTERM)
+}
+
+// TestSelection binds -id to devices in every spelling.
+func TestSelection(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	all := m.rows("-plain", "-i", "200", "-c", "1", "-s", "i")
+	uuid, gpuBus := all[1][7], all[1][5]
+	for id, want := range map[string]int{
+		"0": 4, "0.1": 1, uuid: 1, uuid[:12]: 1, "0.0,0.2": 2, gpuBus: 4, " 0.1 , 0.1 ": 1, "GPU-": 4,
+	} {
+		if rows := m.rows("-plain", "-i", "200", "-c", "1", "-id", id); len(rows) != want {
+			t.Errorf("-id %q: %d rows, want %d", id, len(rows), want)
+		}
+	}
+	r := m.run("-plain", "-c", "1", "-id", "7")
+	if r.code != exitNoGPU || !strings.Contains(r.stderr, uuid) || r.stdout != "" {
+		t.Errorf("no match: exit %d, stderr %q", r.code, r.stderr)
+	}
+}
+
+// TestEstimate: with one instance running, the GPU's activity is that instance's; with two it is unknown.
+func TestEstimate(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "estimate")
+	l := m.start("-plain", "-i", "300")
+	l.await(`^ +0 +0 .* busy +est +[1-9][0-9]* `)
+	l.await(`^ +0 +1 .* free +est +0 `)
+	m.tell("proc 0 pid=4000099 type=C mem=100 gi=2 ci=0")
+	l.await(`^ +0 +0 .* used +- +- `)
+	l.end(syscall.SIGTERM)
+}
+
+// TestCallBudget counts NVML calls of a steady tick on 8 GPUs with 7 instances each, everything shown.
+func TestCallBudget(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "eight-seven")
+	l := m.start("-plain", "-i", "1000", "-s", "umgxkpcve")
+	for range 3 {
+		l.await(`^ +7 +6 `)
+	}
+	before := m.stat("calls")
+	l.await(`^ +7 +6 `)
+	calls := m.stat("calls") - before
+	l.end(syscall.SIGTERM)
+	if budget := 8*16 + 56*8; calls > budget {
+		t.Errorf("%d calls in a tick, budget %d", calls, budget)
+	}
+	t.Logf("%d calls in a tick, %.1f per GPU and instance", calls, float64(calls)/64)
+}
