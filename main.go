@@ -338,14 +338,14 @@ type textLoop struct {
 	orders  chan request
 	answers chan sampled
 
-	last   *snapshot // the last rows' snapshot
-	spare  *snapshot
-	asked  time.Time // when the sampler was asked for what it has not answered yet; zero if idle
-	silent bool      // rows of "-" are being written
-	primed bool      // the first snapshot, which starts the first interval, is there
-	ticks  int       // rows' ticks so far
-	chosen []string  // identities that -id named
-	bad    bool      // the last tick lacked a reading
+	last    *snapshot // the last rows' snapshot
+	spare   *snapshot
+	asked   time.Time // when the sampler was asked for what it has not answered yet; zero if idle
+	silent  bool      // rows of "-" are being written
+	primed  bool      // the first snapshot, which starts the first interval, is there
+	ticks   int       // rows' ticks so far
+	chosen  []string  // identities that -id named
+	pending []string  // notes that no row has carried yet
 }
 
 func newTextLoop(c *config, src *nvmlSource, w *textWriter, stderr io.Writer) *textLoop {
@@ -514,6 +514,7 @@ func (l *textLoop) take(s *snapshot) int {
 // begin binds -id to the devices that are there now.
 func (l *textLoop) begin(s *snapshot) int {
 	l.primed = true
+	l.pending = slices.Clone(s.notes)
 	if len(l.c.ids) == 0 {
 		l.w.shows = func(_ int, d *device) bool { return d.fault != notVisible }
 		return -1
@@ -582,6 +583,8 @@ func knownIDs(s *snapshot) []string {
 
 // rows writes s and counts the tick.
 func (l *textLoop) rows(s *snapshot) int {
+	s.notes = append(l.pending, s.notes...)
+	l.pending = nil
 	if code := l.written(l.w.tick(s)); code >= 0 {
 		return code
 	}

@@ -123,7 +123,7 @@ func (s *nvmlSource) ended(code nvml.Return) {
 func (s *nvmlSource) enumerate() {
 	s.gen++
 	s.sys.answer = [callCount]answer{}
-	s.sys.mig = -1
+	s.sys.gpu, s.sys.mig = -1, -1
 	s.safety.checked, s.evAsked = false, false
 	count := 0
 	s.try(&s.sys, cCount, func() nvml.Return {
@@ -804,8 +804,9 @@ func (s *nvmlSource) takeSample(n *node) (ready bool, code nvml.Return) {
 			}
 		}
 	}
-	if p.at > 0 && time.Since(s.epoch)-p.at < gpmWindow {
-		return false, nvml.SUCCESS
+	if p.at > 0 {
+		// Only after a tick that was primed, at the shortest interval, is there anything to wait for.
+		time.Sleep(gpmWindow - (time.Since(s.epoch) - p.at))
 	}
 	if code = s.getSample(n, p.spare); code != nvml.SUCCESS {
 		return false, code

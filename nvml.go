@@ -242,6 +242,9 @@ type node struct {
 
 // label names the node in the debug log and in notes: "gpu 0" or "gpu 0.1".
 func (n *node) label() string {
+	if n.gpu < 0 {
+		return "driver" // of calls on no device
+	}
 	if n.isGPU() {
 		return "gpu " + strconv.Itoa(n.gpu)
 	}
@@ -350,7 +353,7 @@ func parseAttempts(env string) []attempt {
 	return a
 }
 
-// opened is a candidate that the loader accepts and that is NVML.
+// loadable is a candidate that the loader accepts and that is NVML.
 type loadable struct {
 	name string
 	file string // resolved, to know it again under another name
@@ -386,35 +389,14 @@ func (s *nvmlSource) load() error {
 	if secureExec() {
 		ldPath = ""
 	}
-	var open []loadable
-	var words error
-	for _, name := range candidates(s.path, ldPath) {
-		l, err := openCandidate(name)
-		if err != nil {
-			s.debug.printf("loading %s: %v", name, err)
-			if words == nil || strings.Contains(words.Error(), "No such file") && !strings.Contains(err.Error(), "No such file") {
-				words = err
-			}
-			continue
-		}
-		known := slices.ContainsFunc(tried, func(a attempt) bool { return a.path == l.file }) ||
-			slices.ContainsFunc(open, func(o loadable) bool { return o.file == l.file })
-		if known {
-			_ = l.lib.Close()
-			continue
-		}
-		open = append(open, l)
-	}
-	if len(open) == 0 {
+	all := candidates(s.path, ldPath)
+	l, rest, words := nextCandidate(all, tried)
+	if l.lib == nil {
 		if len(tried) > 0 {
 			return initError(tried[0])
 		}
 		return loadError(s.path, words)
 	}
-	for _, l := range open[1:] {
-		_ = l.lib.Close() // one at a time: two libraries of one name must not see each other's symbols
-	}
-	l := open[0]
 	s.lib, s.keep, s.file = nvml.New(nvml.WithLibraryPath(l.name)), l.lib, l.file
 	v1 := [...]processList{computeList, graphicsList, mpsList} // as set before Init has chosen newer ones
 	code := s.lib.Init()
@@ -425,7 +407,8 @@ func (s *nvmlSource) load() error {
 		return nil
 	}
 	tried = append(tried, attempt{code, l.file})
-	if len(open) == 1 {
+	next, _, _ := nextCandidate(rest, tried)
+	if next.lib == nil {
 		return initError(tried[0])
 	}
 	var env strings.Builder
@@ -434,7 +417,27 @@ func (s *nvmlSource) load() error {
 	}
 	os.Setenv(triedEnv, env.String())
 	err := syscall.Exec("/proc/self/exe", os.Args, os.Environ())
-	return &startError{text: fmt.Sprintf("starting anew to try %s: %v", open[1].file, err)}
+	return &startError{text: fmt.Sprintf("starting anew to try %s: %v", next.file, err)}
+}
+
+// nextCandidate opens the first of names that the loader accepts, that is NVML, and that was not tried
+// under another name; rest follow it. Without one, words are the loader's most telling.
+func nextCandidate(names []string, tried []attempt) (l loadable, rest []string, words error) {
+	const missing = "No such file"
+	for i, name := range names {
+		l, err := openCandidate(name)
+		if err != nil {
+			if words == nil || strings.Contains(words.Error(), missing) && !strings.Contains(err.Error(), missing) {
+				words = err
+			}
+			continue
+		}
+		if !slices.ContainsFunc(tried, func(a attempt) bool { return a.path == l.file }) {
+			return l, names[i+1:], nil
+		}
+		_ = l.lib.Close()
+	}
+	return loadable{}, nil, words
 }
 
 // secureExec says that the program was started with more rights than its user has (setuid, file

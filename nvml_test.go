@@ -13,10 +13,16 @@ import (
 	"time"
 )
 
-// The first line names this build, this host and the time; all else of a run is the scenario's.
-var changing = regexp.MustCompile(`(?m)^(# mig-gpu-mon )\S+ \S+ (driver \S+) \S+ |^# \d{4}-\d\d-\d\dT\S+$\n`)
+// The first line names this build, this host and the time; a line tells the time each minute. All else
+// of a run is the scenario's.
+var (
+	firstLine  = regexp.MustCompile(`(?m)^(# mig-gpu-mon )\S+ \S+ (driver \S+) \S+ `)
+	minuteLine = regexp.MustCompile(`(?m)^# \d{4}-\d\d-\d\dT\S+\n`)
+)
 
-func steady(out string) string { return changing.ReplaceAllString(out, "${1}VERSION HOST ${2} TIME ") }
+func steady(out string) string {
+	return minuteLine.ReplaceAllString(firstLine.ReplaceAllString(out, "${1}VERSION HOST ${2} TIME "), "")
+}
 
 // goldenMachines are run with -plain -c 2; the golden file shows what a person sees. exit is the code.
 var goldenMachines = []struct {

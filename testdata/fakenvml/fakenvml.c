@@ -89,6 +89,7 @@ static struct { int gpu; unsigned gi, ci; unsigned long long code; int pending; 
 static int nxids;
 static char driver[80] = "580.95.05", nvmlver[80] = "13.580.95.05";
 static int cuda = 13000, init_code, unloaded, ngpus, nactive;
+static int nsamples, nsets; /* of this process; the counters may be shared by several */
 static int sessions, inuse_mode, gpm_used, sessions_ever;
 static unsigned session, serials, generation;
 static int tick, chaos_rate, chaos_hard;
@@ -699,11 +700,16 @@ static unsigned chance(unsigned below)
 	return (unsigned)((chaos_state >> 11) % below);
 }
 
+/* Calls that free memory and ask no driver; Shutdown too goes well after the driver is gone. */
+static int only_memory(const char *func)
+{
+	return strcmp(func, "nvmlGpmSampleFree") == 0 || strcmp(func, "nvmlEventSetFree") == 0 || strcmp(func, "nvmlShutdown") == 0;
+}
+
 static nvmlReturn_t chaos(const char *func)
 {
 	static const int soft[] = {3, 4, 10, 17, 19, 20, 21, 23, 27, 29, 999}, hard[] = {1, 9, 15, 16, 6, 2};
-	if (chaos_rate == 0 || strncmp(func, "nvmlGpmSampleFree", 17) == 0 || strcmp(func, "nvmlShutdown") == 0 ||
-	    strcmp(func, "nvmlEventSetFree") == 0 || chance(1000) >= (unsigned)chaos_rate)
+	if (chaos_rate == 0 || only_memory(func) || chance(1000) >= (unsigned)chaos_rate)
 		return NVML_SUCCESS;
 	if (chaos_hard && chance(50) == 0)
 		nap(0.001 * chance(300));
@@ -749,7 +755,7 @@ static nvmlReturn_t enter(int *guard, const char *func, const nvmlDevice_t *d, s
 	}
 	if (rc != NVML_SUCCESS)
 		return rc;
-	if (unloaded)
+	if (unloaded && !only_memory(func))
 		return (nvmlReturn_t)unloaded;
 	if (at && (gpu[at->gpu].gone || num(&gpu[at->gpu], "lost", 0) > 0) && !cached_identity(func))
 		return gpu[at->gpu].gone ? NVML_ERROR_GPU_IS_LOST : (nvmlReturn_t)num(&gpu[at->gpu], "lost", 0);
@@ -830,10 +836,10 @@ nvmlReturn_t nvmlShutdown(void)
 	nvmlReturn_t rc = enter(&guard, __func__, NULL, NULL, -1);
 	if (sessions == 0)
 		return rc != NVML_SUCCESS ? rc : NVML_ERROR_UNINITIALIZED;
-	if (sessions == 1 && *counter("samples") > 0)
-		violation(__func__, "%d GPM samples are still alive", (int)*counter("samples"));
-	if (sessions == 1 && *counter("eventsets") > 0)
-		violation(__func__, "%d event sets are still alive", (int)*counter("eventsets"));
+	if (sessions == 1 && nsamples > 0)
+		violation(__func__, "%d GPM samples are still alive", nsamples);
+	if (sessions == 1 && nsets > 0)
+		violation(__func__, "%d event sets are still alive", nsets);
 	*counter("sessions") = (uint64_t)--sessions;
 	return NVML_SUCCESS;
 }
@@ -1558,9 +1564,10 @@ static int alive(const struct nvmlGpmSample_st *s)
 
 static void count_samples(int change)
 {
-	*counter("samples") += (uint64_t)(int64_t)change;
-	if (*counter("samples") > *counter("samples_peak"))
-		*counter("samples_peak") = *counter("samples");
+	nsamples += change;
+	*counter("samples") = (uint64_t)nsamples;
+	if ((uint64_t)nsamples > *counter("samples_peak"))
+		*counter("samples_peak") = (uint64_t)nsamples;
 }
 
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t d, nvmlGpmSupport_t *s)
@@ -1748,7 +1755,7 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 			continue;
 		sets[i] = (struct nvmlEventSet_st){.alive = 1};
 		set->handle = &sets[i];
-		++*counter("eventsets");
+		*counter("eventsets") = (uint64_t)++nsets;
 		return NVML_SUCCESS;
 	}
 	return NVML_ERROR_INSUFFICIENT_RESOURCES;
@@ -1808,7 +1815,7 @@ nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 	if (!living_set(__func__, set))
 		return NVML_ERROR_INVALID_ARGUMENT;
 	set.handle->alive = 0;
-	--*counter("eventsets");
+	*counter("eventsets") = (uint64_t)--nsets;
 	return NVML_SUCCESS;
 }
 #endif
