@@ -19,7 +19,7 @@ build:
 	go build $(GOFLAGS_BUILD) -o mig-gpu-mon .
 
 test: check
-	go test -race -count=1 ./...
+	go test -race -count=1 -parallel 12 ./... # most of them wait for ticks, not for a core
 
 check:
 	go vet ./...

@@ -92,7 +92,7 @@ Activity, memory and processes of every NVIDIA MIG instance, one row per tick.
   -procs          a row for each process instead
   -i TIME         interval: milliseconds or 2s, 1m ... (1000; 200ms to 1h)
   -c N            end after N ticks
-  -id LIST        only these: GPU 0, instance 0.1, PCI bus id, UUID or its start
+  -id LIST        only these: 0, 0.1, PCI bus id, UUID (or its start)
   -s LETTERS      column groups in order, default um; -s help lists them
   -o D|T|DT|I|E   time in front: date, time, both, ISO 8601, epoch seconds
   -f FILE         append to FILE instead of standard output
@@ -101,7 +101,7 @@ Activity, memory and processes of every NVIDIA MIG instance, one row per tick.
   -debug FILE     log each NVML call's answer when it changes
   -version, -h
 
-Ends with 0 ok, 1 failed, 2 usage, 3 no driver or GPU, 4 (-c) a device was silent.
+Exit: 0 ok, 1 failed, 2 usage, 3 no driver or GPU, 4 (-c) a device was silent.
 SIGUSR1 releases the driver for 60 s, SIGUSR2 takes it up again.
 `
 

@@ -58,7 +58,7 @@ func TestGoldenRows(t *testing.T) {
 			if r.code != g.exit || r.stderr != "" {
 				t.Errorf("exit %d, want %d; stderr %q", r.code, g.exit, r.stderr)
 			}
-			golden(t, strings.NewReplacer(" ", "", "-s", "+", "-c", "x").Replace(name)+".txt", steady(r.stdout))
+			golden(t, strings.NewReplacer(" -s ", "+", " -c ", "x").Replace(name)+".txt", steady(r.stdout))
 			rows := fieldsOf(r.stdout)
 			for _, row := range rows {
 				if len(row) != len(rows[0]) {

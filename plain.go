@@ -342,7 +342,7 @@ func (w *textWriter) plain(s *snapshot) {
 	for _, n := range s.notes {
 		w.remark(n)
 	}
-	if !w.started || w.height > 0 && w.lines+len(s.dev) >= w.height-1 {
+	if !w.started || w.height > 0 && w.lines+w.rowCount(s) >= w.height {
 		w.lines = -w.row // the header starts a new screenful
 		w.header()
 	}
@@ -358,6 +358,16 @@ func (w *textWriter) plain(s *snapshot) {
 		w.appendStamp(at)
 		w.fields(s, d)
 	}
+}
+
+func (w *textWriter) rowCount(s *snapshot) int {
+	n := 0
+	for i := range s.dev {
+		if w.hasRow(i, &s.dev[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // hasRow says that d has rows: an instance, a GPU without instances, and, where GPU columns are shown,
