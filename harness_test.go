@@ -196,9 +196,14 @@ func fieldsOf(stdout string) [][]string {
 // stat reads one of the double's counters: calls of a function, or a gauge like samples.
 func (m *machine) stat(name string) int {
 	m.t.Helper()
-	data, err := os.ReadFile(m.stats)
+	return statIn(m.t, m.stats, name)
+}
+
+func statIn(t testing.TB, file, name string) int {
+	t.Helper()
+	data, err := os.ReadFile(file)
 	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for ; len(data) >= 64; data = data[64:] {
 		if string(bytes.TrimRight(data[:56], "\x00")) == name {

@@ -389,9 +389,9 @@ func (l *textLoop) run() int {
 			wasPrimed := l.primed
 			code = l.take(a.snap)
 			if !wasPrimed && l.primed {
-				// The grid starts with the first sample, so that the first row covers a whole interval.
-				start = a.snap.at
-				tick.Reset(start.Add(l.c.interval).Sub(time.Now()))
+				// The grid starts where the first sample ended, so that the first row covers a whole interval.
+				start = time.Now()
+				tick.Reset(l.c.interval)
 			}
 		case <-tick.C:
 			code = l.tick()
@@ -464,7 +464,7 @@ func (l *textLoop) tick() int {
 		return -1
 	}
 	l.w.skipped = true
-	late := time.Now().Sub(l.asked)
+	late := time.Since(l.asked)
 	if !l.primed || late < l.patience() {
 		return -1
 	}
@@ -505,7 +505,7 @@ func (l *textLoop) take(s *snapshot) int {
 	}
 	if l.silent {
 		l.silent = false
-		notes := append(slices.Clone(s.notes), fmt.Sprintf("driver back after %s", time.Now().Sub(asked).Round(100*time.Millisecond)))
+		notes := append(slices.Clone(s.notes), fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond)))
 		return l.written(l.w.comment(notes...))
 	}
 	return l.rows(s)

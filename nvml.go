@@ -877,6 +877,10 @@ func (s *nvmlSource) readGPU(g *node) {
 		p, ret := g.h.GetPerformanceState()
 		return int64(p), ret
 	})
+	s.read(g, mTempMargin, cMargin, func() (int64, nvml.Return) {
+		m, ret := g.h.GetMarginTemperature()
+		return int64(m.MarginTemperature), ret
+	})
 	s.readThrottle(g)
 	s.readFields(g)
 	s.readSlow(g)

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -274,8 +274,9 @@ mig 0.0 gi=1 ci=0 profile=3g.71gb mem=71424 used=900
 gpm 0.0 1=window 2=38 10=21
 `)
 	rows := m.rows("-plain", "-i", "1000", "-c", "1")
-	if len(rows) != 1 || !slices.Contains([]string{"49", "50", "51", "52"}, rows[0][7]) || rows[0][8] != "38" || rows[0][9] != "21" {
-		t.Errorf("rows %q, want util about 50", rows)
+	util, err := strconv.Atoi(rows[0][7])
+	if len(rows) != 1 || err != nil || util < 50 || util > 60 || rows[0][8] != "38" || rows[0][9] != "21" {
+		t.Errorf("rows %q, want util 50 or a little more", rows)
 	}
 }
 
