@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"os/user"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -50,15 +51,20 @@ func versionText() string {
 }
 
 func main() {
+	defer crash()
 	code := run(os.Args[1:], os.Stdout, os.Stderr)
 	if code > 128 {
-		// Die by the signal itself, so that a shell loop around this program ends too.
-		sig := syscall.Signal(code - 128)
-		signal.Reset(sig)
-		_ = unix.Kill(unix.Getpid(), sig)
-		time.Sleep(time.Second)
+		die(syscall.Signal(code - 128))
 	}
 	os.Exit(code)
+}
+
+// die ends the program by sig itself, so that a shell loop around it ends too.
+func die(sig syscall.Signal) {
+	signal.Reset(sig)
+	_ = unix.Kill(unix.Getpid(), sig)
+	time.Sleep(time.Second)
+	os.Exit(128 + int(sig))
 }
 
 // config is the command line, checked.
@@ -74,6 +80,11 @@ type config struct {
 	nvmlPath  string
 	policy    gpmPolicy
 	debugFile string
+	text      bool // rows were asked for; else a terminal gets the dashboard
+	ascii     bool
+	pss       bool
+	noColor   bool
+	shows     func(*device) bool // what -id chose, once the first snapshot is there
 }
 
 const (
@@ -81,13 +92,13 @@ const (
 	maxInterval = time.Hour
 	firstAnswer = 30 * time.Second // how long the driver may take to give anything at all
 	closeWait   = 200 * time.Millisecond
+	releaseFor  = 60 * time.Second // after SIGUSR1
 )
 
 const usage = `Usage: mig-gpu-mon [-plain | -csv | -procs] [options]
-
-Activity, memory and processes of every NVIDIA MIG instance, one row per tick.
-
-  -plain          rows in the manner of nvidia-smi dmon (the default)
+Activity, memory and processes of every NVIDIA MIG instance, live: full screen on
+a terminal (? shows the keys), rows in a pipe or with one of these:
+  -plain          a row per instance per tick in the manner of nvidia-smi dmon
   -csv            the same as csv, ISO time first, empty for unknown
   -procs          a row for each process instead
   -i TIME         interval: milliseconds or 2s, 1m ... (1000; 200ms to 1h)
@@ -99,6 +110,8 @@ Activity, memory and processes of every NVIDIA MIG instance, one row per tick.
   -gpm MODE       auto: GPM from driver 550 on; on: from 525 on; off
   -nvml-path F    the libnvidia-ml.so.1 to use, instead of searching
   -debug FILE     log each NVML call's answer when it changes
+  -pss            PSS and USS of processes on the screen, as key m
+  -ascii, -no-color   for terminals without these
   -version, -h
 
 Exit: 0 ok, 1 failed, 2 usage, 3 no driver or GPU, 4 (-c) a device was silent.
@@ -141,6 +154,9 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	fs.StringVar(&c.file, "f", "", "")
 	fs.StringVar(&c.nvmlPath, "nvml-path", "", "")
 	fs.StringVar(&c.debugFile, "debug", "", "")
+	fs.BoolVar(&c.ascii, "ascii", false, "")
+	fs.BoolVar(&c.pss, "pss", false, "")
+	fs.BoolVar(&c.noColor, "no-color", false, "")
 	err := fs.Parse(args)
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -174,6 +190,7 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		return nil, badUsage("leave -id out to see all", "-id is empty")
 	}
 	c.count = *count
+	c.text = *plain || *csv || *procs || given["c"] || given["s"] || given["o"] || given["f"]
 	switch {
 	case *csv:
 		c.kind = csvRows
@@ -250,9 +267,16 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 		}
 	}
 	host, _ := os.Hostname()
+	if !c.text && term.IsTerminal(int(stdout.Fd())) && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb" {
+		for m := range src.want {
+			src.want[m] = true
+		}
+		src.procs = newProcReader(procRoot, guard)
+		return newScreenLoop(c, openTerminal(os.Stdin, stdout), printable(host), stderr).run(src)
+	}
 	w := &textWriter{
 		out: out, kind: c.kind, columns: c.columns, gpuRows: c.gpuRows, stamp: c.stamp, zone: time.Local,
-		host: printable(host), interval: c.interval, shows: func(int, *device) bool { return true },
+		host: printable(host), interval: c.interval, shows: func(*device) bool { return true },
 	}
 	if out == stdout && term.IsTerminal(int(stdout.Fd())) {
 		if _, rows, err := term.GetSize(int(stdout.Fd())); err == nil {
@@ -264,7 +288,8 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	if c.kind == procRows {
 		w.columns = procColumns
 	}
-	return newTextLoop(c, src, w, stderr).run()
+	l := &textLoop{sampler: startSampler(src), c: c, w: w, stderr: stderr}
+	return l.run()
 }
 
 // fail says what is wrong in one line, hints after it, and answers the exit code for it.
@@ -285,9 +310,27 @@ func fail(stderr io.Writer, err error) int {
 	return code
 }
 
-// guard runs f on its own goroutine. All goroutines start here, so that one place can undo what the
-// program did to the terminal before a panic ends it.
-func guard(f func()) { go f() }
+// leaveTerminal undoes what the program did to the terminal. The dashboard sets it before it starts a
+// goroutine.
+var leaveTerminal = func() {}
+
+// guard runs f on its own goroutine. All goroutines start here, so that a panic in any of them finds the
+// terminal restored and its trace is seen.
+func guard(f func()) {
+	go func() {
+		defer crash()
+		f()
+	}()
+}
+
+// crash, deferred, turns a panic into a restored terminal, the trace on stderr and exit code 1.
+func crash() {
+	if p := recover(); p != nil {
+		leaveTerminal()
+		fmt.Fprintf(os.Stderr, "mig-gpu-mon: panic: %v\n%s", p, debug.Stack())
+		os.Exit(exitFailed)
+	}
+}
 
 // order is what the loop asks of the sampler.
 type order uint8
@@ -330,37 +373,82 @@ func serve(src *nvmlSource, orders <-chan request, answers chan<- sampled) {
 	}
 }
 
-// textLoop paces the text modes. It owns everything but what the sampler has in hand.
-type textLoop struct {
-	c       *config
-	w       *textWriter
-	stderr  io.Writer
+// sampler is a loop's side of the goroutine that has the driver in hand.
+type sampler struct {
 	orders  chan request
 	answers chan sampled
-
-	last    *snapshot // the last rows' snapshot
+	asked   time.Time // when it was asked for what it has not answered yet; zero if it is idle
+	last    *snapshot // the last answer
 	spare   *snapshot
-	asked   time.Time // when the sampler was asked for what it has not answered yet; zero if idle
-	silent  bool      // rows of "-" are being written
-	primed  bool      // the first snapshot, which starts the first interval, is there
-	ticks   int       // rows' ticks so far
-	chosen  []string  // identities that -id named
-	pending []string  // notes that no row has carried yet
 }
 
-func newTextLoop(c *config, src *nvmlSource, w *textWriter, stderr io.Writer) *textLoop {
-	l := &textLoop{
-		c: c, w: w, stderr: stderr,
+func startSampler(src *nvmlSource) *sampler {
+	s := &sampler{
 		orders: make(chan request, 16), answers: make(chan sampled, 1),
 		last: &snapshot{}, spare: &snapshot{},
 	}
-	guard(func() { serve(src, l.orders, l.answers) })
-	return l
+	guard(func() { serve(src, s.orders, s.answers) })
+	return s
 }
 
-// patience is how late an answer may be before its ticks count as silent.
-func (l *textLoop) patience() time.Duration {
-	return max(2*time.Second, l.c.interval*5/2)
+// ask has the sampler collect, if it is idle.
+func (s *sampler) ask() {
+	if s.asked.IsZero() {
+		s.asked = time.Now()
+		s.orders <- request{orderSample, s.spare}
+	}
+}
+
+// take makes snap, which was answered, the last one.
+func (s *sampler) take(snap *snapshot) {
+	s.last, s.spare = snap, s.last
+	s.asked = time.Time{}
+}
+
+// order passes o on; false when the sampler hangs and its queue is full.
+func (s *sampler) order(o order) bool {
+	select {
+	case s.orders <- request{order: o}:
+		return true
+	default:
+		return false
+	}
+}
+
+// close has the sampler give back what it holds, unless it is in the driver's hands.
+func (s *sampler) close() {
+	if !s.order(orderClose) {
+		return
+	}
+	wait := time.After(closeWait)
+	for {
+		select {
+		case a := <-s.answers:
+			if a.snap == nil {
+				return
+			}
+		case <-wait:
+			return
+		}
+	}
+}
+
+// patience is how late an answer may be before the driver counts as silent.
+func patience(interval time.Duration) time.Duration {
+	return max(2*time.Second, interval*5/2)
+}
+
+// textLoop paces the text modes. It owns everything but what the sampler has in hand.
+type textLoop struct {
+	*sampler
+	c      *config
+	w      *textWriter
+	stderr io.Writer
+
+	silent  bool     // rows of "-" are being written
+	primed  bool     // the first snapshot, which starts the first interval, is there
+	ticks   int      // rows' ticks so far
+	pending []string // notes that no row has carried yet
 }
 
 func (l *textLoop) run() int {
@@ -387,7 +475,7 @@ func (l *textLoop) run() int {
 				return fail(l.stderr, a.err)
 			}
 			wasPrimed := l.primed
-			code = l.take(a.snap)
+			code = l.answer(a.snap)
 			if !wasPrimed && l.primed {
 				// The grid starts where the first sample ended, so that the first row covers a whole interval.
 				start = time.Now()
@@ -408,15 +496,15 @@ func (l *textLoop) run() int {
 				code = l.noAnswer()
 			}
 		case <-resume.C:
-			code = l.order(orderResume, "resumed")
+			code = l.signalled(orderResume, "resumed")
 		case sig := <-signals:
 			switch sig {
 			case syscall.SIGUSR1:
-				code = l.order(orderRelease, "released: the NVML session is closed for 60 s (SIGUSR2 resumes)")
-				resume.Reset(60 * time.Second)
+				code = l.signalled(orderRelease, "released: the NVML session is closed for 60 s (SIGUSR2 resumes)")
+				resume.Reset(releaseFor)
 			case syscall.SIGUSR2:
 				if resume.Stop() {
-					code = l.order(orderResume, "resumed")
+					code = l.signalled(orderResume, "resumed")
 				}
 			default:
 				code = 128 + int(sig.(syscall.Signal))
@@ -439,19 +527,9 @@ func untilNext(start, now time.Time, interval time.Duration) time.Duration {
 	return interval - gone%interval
 }
 
-// ask has the sampler collect, if it is idle.
-func (l *textLoop) ask() {
-	if l.asked.IsZero() {
-		l.asked = time.Now()
-		l.orders <- request{orderSample, l.spare}
-	}
-}
-
-// order passes on what a signal asked for and says so in the rows.
-func (l *textLoop) order(o order, says string) int {
-	select {
-	case l.orders <- request{order: o}:
-	default:
+// signalled passes on what a signal asked for and says so in the rows.
+func (l *textLoop) signalled(o order, says string) int {
+	if !l.order(o) {
 		says = "the driver does not answer: ignored"
 	}
 	return l.written(l.w.comment(says))
@@ -465,7 +543,7 @@ func (l *textLoop) tick() int {
 	}
 	l.w.skipped = true
 	late := time.Since(l.asked)
-	if !l.primed || late < l.patience() {
+	if !l.primed || late < patience(l.c.interval) {
 		return -1
 	}
 	if !l.silent {
@@ -494,12 +572,11 @@ func (l *textLoop) blank(s *snapshot) {
 	s.proc = s.proc[:0]
 }
 
-// take receives a snapshot: the first starts the first interval, the others are rows, unless rows of "-"
+// answer receives a snapshot: the first starts the first interval, the others are rows, unless rows of "-"
 // were written in their place.
-func (l *textLoop) take(s *snapshot) int {
-	l.last, l.spare = s, l.last
+func (l *textLoop) answer(s *snapshot) int {
 	asked := l.asked
-	l.asked = time.Time{}
+	l.take(s)
 	if !l.primed {
 		return l.begin(s)
 	}
@@ -515,21 +592,30 @@ func (l *textLoop) take(s *snapshot) int {
 func (l *textLoop) begin(s *snapshot) int {
 	l.primed = true
 	l.pending = slices.Clone(s.notes)
-	if len(l.c.ids) == 0 {
-		l.w.shows = func(_ int, d *device) bool { return d.fault != notVisible }
-		return -1
+	shows, err := chooseDevices(s, l.c.ids)
+	if err != nil {
+		return fail(l.stderr, err)
 	}
-	for _, id := range l.c.ids {
+	l.w.shows = shows
+	return -1
+}
+
+// chooseDevices is which devices are shown: without ids all that are visible here.
+func chooseDevices(s *snapshot, ids []string) (func(*device) bool, error) {
+	if len(ids) == 0 {
+		return func(d *device) bool { return d.fault != notVisible }, nil
+	}
+	var chosen []string
+	for _, id := range ids {
 		found := matchID(s, id)
 		if len(found) == 0 {
-			return fail(l.stderr, &startError{"-id " + id + ": no such device here", knownIDs(s)})
+			return nil, &startError{"-id " + id + ": no such device here", knownIDs(s)}
 		}
-		l.chosen = append(l.chosen, found...)
+		chosen = append(chosen, found...)
 	}
-	l.w.shows = func(_ int, d *device) bool {
-		return slices.Contains(l.chosen, identity(d)) || !d.isGPU() && slices.Contains(l.chosen, "gpu "+strconv.Itoa(d.gpu))
-	}
-	return -1
+	return func(d *device) bool {
+		return slices.Contains(chosen, identity(d)) || !d.isGPU() && slices.Contains(chosen, "gpu "+strconv.Itoa(d.gpu))
+	}, nil
 }
 
 // identity is what -id binds to: the UUID, so that an instance which takes another's number is not taken
@@ -603,7 +689,7 @@ func (l *textLoop) lacking(s *snapshot) bool {
 	seen := 0
 	for i := range s.dev {
 		d := &s.dev[i]
-		if !l.w.shows(i, d) {
+		if !l.w.shows(d) {
 			continue
 		}
 		seen++
@@ -626,22 +712,468 @@ func (l *textLoop) written(err error) int {
 	return fail(l.stderr, fmt.Errorf("writing rows: %w", err))
 }
 
-// close has the sampler give back what it holds, unless it is in the driver's hands.
-func (l *textLoop) close() {
-	select {
-	case l.orders <- request{order: orderClose}:
-	default:
-		return
+// screenLoop runs the dashboard. It owns the view, the history and the screen; the sampler and the
+// reader of keys only send.
+type screenLoop struct {
+	*sampler
+	c      *config
+	stderr io.Writer
+	term   *terminal
+	scr    screen
+	typed  typed
+	host   hostState
+	hosts  *hostReader
+	pss    *pssSampler // started by the first wish for it
+	past   *history
+	v      view
+
+	chosen   deviceID  // of the selection, which follows the device and not its number
+	known    []listed  // rows of the snapshot before
+	gone     []listed  // instances that were removed lately
+	primed   bool      // the first snapshot is there
+	entered  bool      // something may be drawn
+	releases bool      // by SIGUSR1, which ends by itself
+	lastTick time.Time // of the grid
+}
+
+// intervals are the steps of the keys + and -.
+var intervals = [...]time.Duration{
+	minInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
+}
+
+func newScreenLoop(c *config, t *terminal, hostName string, stderr io.Writer) *screenLoop {
+	l := &screenLoop{c: c, stderr: stderr, term: t, past: newHistory(), hosts: newHostReader(procRoot, "/sys/fs/cgroup")}
+	l.scr.mono = c.noColor || colourless(os.Getenv)
+	l.scr.ascii = c.ascii || asciiOnly(os.Getenv)
+	l.v = view{host: &l.host, past: l.past, interval: c.interval, hostName: hostName, sel: -1, ascii: l.scr.ascii, pss: c.pss}
+	return l
+}
+
+const (
+	firstPaint = 300 * time.Millisecond // then a frame is shown even if the driver has not answered
+	secondRead = 250 * time.Millisecond // after the first sample, for values that need two
+	escapeWait = 50 * time.Millisecond
+)
+
+// run is the event loop: whatever happened is handled, then everything that waits, then one frame.
+func (l *screenLoop) run(src *nvmlSource) int {
+	leaveTerminal = l.term.leave
+	defer l.term.leave()
+	src.leave = l.term.leave
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
+	cont := make(chan os.Signal, 1)
+	signal.Notify(cont, syscall.SIGCONT)
+	urgent := make(chan os.Signal)
+	guard(func() { l.forward(signals, urgent) })
+	keys := make(chan []byte)
+	if l.term.tty != nil {
+		guard(func() { readKeys(l.term.tty, keys) })
 	}
-	wait := time.After(closeWait)
+	l.sampler = startSampler(src)
+	l.hosts.read(&l.host, time.Now())
+	start := time.Now()
+	l.ask()
+	tick, paint, escape, resume := time.NewTimer(l.c.interval), time.NewTimer(firstPaint), time.NewTimer(0), time.NewTimer(time.Hour)
+	<-escape.C
+	resume.Stop()
 	for {
+		code := -1
 		select {
 		case a := <-l.answers:
-			if a.snap == nil {
-				return
+			if a.err != nil {
+				l.term.leave()
+				return fail(l.stderr, a.err)
 			}
-		case <-wait:
+			if code = l.answer(a.snap); !l.entered {
+				l.entered = true
+				tick.Reset(secondRead)
+				start = time.Now().Add(secondRead - l.v.interval)
+			}
+		case <-tick.C:
+			l.tick()
+			tick.Reset(untilNext(start, time.Now(), l.v.interval))
+		case <-paint.C:
+			l.entered = true
+		case b, ok := <-keys:
+			if !ok {
+				code = 128 + int(syscall.SIGHUP) // the terminal is gone
+				break
+			}
+			l.typed.add(b)
+			code = l.keys(false, cont)
+		case <-escape.C:
+			code = l.keys(true, cont)
+		case <-resume.C:
+			l.release(false)
+		case <-cont:
+			l.term.continued()
+		case l.v.walked = <-l.walks():
+		case sig := <-urgent:
+			code = l.signal(sig, resume)
+		}
+		if code >= 0 {
+			l.term.leave()
+			l.close()
+			return code
+		}
+		if l.typed.waits() {
+			escape.Reset(escapeWait)
+		}
+		if l.v.interval != l.c.interval {
+			l.c.interval = l.v.interval
+			start = time.Now()
+			tick.Reset(l.v.interval)
+		}
+		if len(l.answers) == 0 && len(keys) == 0 {
+			l.draw()
+		}
+	}
+}
+
+// forward hands signals to the loop; if a terminal that stopped reading holds the loop in a write, those
+// that end the program end it all the same.
+func (l *screenLoop) forward(from <-chan os.Signal, to chan<- os.Signal) {
+	for sig := range from {
+		select {
+		case to <- sig:
+		case <-time.After(time.Second):
+			if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP {
+				l.term.leave()
+				die(sig.(syscall.Signal))
+			}
+		}
+	}
+}
+
+// signal is what a signal does; the answer is the exit code, -1 to go on.
+func (l *screenLoop) signal(sig os.Signal, resume *time.Timer) int {
+	switch sig {
+	case syscall.SIGWINCH:
+		l.resize()
+	case syscall.SIGUSR1:
+		l.release(true)
+		resume.Reset(releaseFor)
+	case syscall.SIGUSR2:
+		resume.Stop()
+		l.release(false)
+	default:
+		return 128 + int(sig.(syscall.Signal))
+	}
+	return -1
+}
+
+// release gives the driver up or takes it up again.
+func (l *screenLoop) release(yes bool) {
+	o := orderResume
+	if yes {
+		o = orderRelease
+	}
+	if !l.order(o) {
+		l.v.notice = "the driver does not answer"
+		return
+	}
+	l.v.paused = yes
+}
+
+// tick is a point of the grid: the driver is asked, and if it still owes an answer, a gap is what history gets.
+func (l *screenLoop) tick() {
+	now := time.Now()
+	l.hosts.read(&l.host, now)
+	l.lastTick = now
+	if !l.v.paused {
+		l.ask()
+	}
+	l.past.add(now, l.v.interval, nil, &l.host)
+	l.askShares()
+}
+
+// walks is where the PSS sampler answers, nil before it was started.
+func (l *screenLoop) walks() chan map[procID]pssState {
+	if l.pss == nil {
+		return nil
+	}
+	return l.pss.states
+}
+
+// askShares asks for PSS and USS of the processes there are, while they are shown.
+func (l *screenLoop) askShares() {
+	if !l.v.pss || l.v.snap == nil {
+		return
+	}
+	if l.pss == nil {
+		l.pss = startPSS(procRoot, guard)
+	}
+	var list []pssWant
+	for i := range l.v.snap.proc {
+		p := &l.v.snap.proc[i]
+		if rss, ok := p.rss.num(); ok && p.known {
+			list = append(list, pssWant{procID{p.pid, p.start}, rss, l.v.snap.dev[p.dev].id() == l.chosen})
+		}
+	}
+	l.pss.ask(list)
+}
+
+// answer takes a snapshot into history and lists.
+func (l *screenLoop) answer(s *snapshot) int {
+	l.take(s)
+	l.past.add(time.Now(), l.v.interval, s, &l.host)
+	if !l.primed {
+		l.primed = true
+		if code := l.begin(s); code >= 0 {
+			return code
+		}
+	}
+	l.v.snap = s
+	l.list(s)
+	return -1
+}
+
+// begin finds where the selection starts: on an instance that runs a process of this user, else on one
+// named in CUDA_VISIBLE_DEVICES, else on the first instance or whole GPU.
+func (l *screenLoop) begin(s *snapshot) int {
+	shows, err := chooseDevices(s, l.c.ids)
+	if err != nil {
+		l.term.leave()
+		return fail(l.stderr, err)
+	}
+	l.c.shows = shows
+	if l.tooMany(s) {
+		l.v.mode = viewNode
+	}
+	me := ""
+	if u, err := user.Current(); err == nil {
+		me = u.Username
+	}
+	for _, p := range s.proc {
+		if p.known && p.user == me && shows(&s.dev[p.dev]) {
+			l.chosen = s.dev[p.dev].id()
+			return -1
+		}
+	}
+	for _, id := range strings.Split(os.Getenv("CUDA_VISIBLE_DEVICES"), ",") {
+		for i := range s.dev {
+			if id != "" && slices.Contains(matchID(s, id), identity(&s.dev[i])) && shows(&s.dev[i]) {
+				l.chosen = s.dev[i].id()
+				return -1
+			}
+		}
+	}
+	for i := range s.dev {
+		if d := &s.dev[i]; shows(d) && d.rows == 0 { // a GPU with instances has the least to show
+			l.chosen = d.id()
+			return -1
+		}
+	}
+	return -1
+}
+
+// tooMany says that the devices do not fit the list of the detail view.
+func (l *screenLoop) tooMany(s *snapshot) bool {
+	n := 0
+	for i := range s.dev {
+		if l.c.shows(&s.dev[i]) {
+			n++
+		}
+	}
+	w, h := l.term.size(os.Getenv)
+	return n > layout(w, h, len(allLinesInstance)+1, n).devices.h-1
+}
+
+// list makes the rows of the lists: the devices there are, and for a while those that were removed.
+func (l *screenLoop) list(s *snapshot) {
+	now := time.Now()
+	for _, old := range l.known {
+		if !old.isGPU() && !slices.ContainsFunc(s.dev, func(d device) bool { return d.id() == old.id() }) {
+			old.removed = now
+			l.gone = append(l.gone, old)
+		}
+	}
+	l.gone = slices.DeleteFunc(l.gone, func(d listed) bool { return now.Sub(d.removed) > keepRemoved })
+	l.known, l.v.rows = l.known[:0], l.v.rows[:0]
+	for i := range s.dev {
+		d := &s.dev[i]
+		if !l.c.shows(d) {
+			continue
+		}
+		l.known = append(l.known, listed{device: *d})
+		l.v.rows = append(l.v.rows, listed{device: *d})
+		if i+1 == len(s.dev) || s.dev[i+1].isGPU() {
+			for _, g := range l.gone {
+				if g.gpu == d.gpu {
+					l.v.rows = append(l.v.rows, g)
+				}
+			}
+		}
+	}
+	l.arrange()
+}
+
+// arrange sorts the rows as the view wants them and finds the selected one. One that was removed is
+// followed to its GPU, never to what took its row.
+func (l *screenLoop) arrange() {
+	if l.v.mode == viewTable {
+		l.v.rows = slices.DeleteFunc(l.v.rows, func(d listed) bool { return d.isGPU() && d.rows > 0 })
+		sortRows(l.v.rows, l.v.sort)
+	}
+	at := slices.IndexFunc(l.v.rows, func(d listed) bool { return d.id() == l.chosen && d.removed.IsZero() })
+	if at < 0 {
+		at = slices.IndexFunc(l.v.rows, func(d listed) bool { return d.gpu == l.chosen.gpu && d.isGPU() })
+	}
+	l.choose(max(at, 0))
+}
+
+// choose selects row i, or the nearest there is.
+func (l *screenLoop) choose(i int) {
+	l.v.sel = min(max(i, 0), len(l.v.rows)-1)
+	if d := l.v.selected(); d != nil {
+		l.chosen = d.id()
+	}
+}
+
+// keys handles what was typed; final when no more is coming.
+func (l *screenLoop) keys(final bool, cont <-chan os.Signal) int {
+	for {
+		k, seq := l.typed.next(final)
+		if k == keyNone {
+			return -1
+		}
+		l.v.notice = ""
+		if code := l.key(k, seq, cont); code >= 0 {
+			return code
+		}
+	}
+}
+
+func (l *screenLoop) key(k key, seq []byte, cont <-chan os.Signal) int {
+	if l.v.help && k != keyReport && k != 'q' && k != keyCtrlC && k != keyCtrlZ {
+		l.v.help = false
+		return -1
+	}
+	switch k {
+	case 'q', keyCtrlC:
+		return exitOK
+	case keyCtrlZ:
+		l.term.suspend(cont)
+	case keyCtrlL:
+		l.scr.lost = true
+	case keyReport:
+		if narrow, ok := probeReply(seq); ok && !narrow {
+			l.scr.ascii, l.v.ascii, l.scr.lost = true, true, true
+		}
+	case '?', 'h':
+		l.v.help = true
+	case 'v':
+		l.setMode((l.v.mode + 1) % viewModes)
+	case keyEnter:
+		l.setMode(viewDetail)
+	case keyEsc:
+		if l.v.mode == viewDetail {
+			l.setMode(viewNode)
+		}
+	case 's':
+		l.v.sort = (l.v.sort + 1) % sortOrders
+		l.v.notice = "table sorted by " + sortWords[l.v.sort]
+		l.relist()
+	case 'm':
+		l.v.pss = !l.v.pss
+		l.askShares()
+	case 'p':
+		l.release(!l.v.paused)
+	case '+', '-':
+		l.step(k == '+')
+	default:
+		l.move(k)
+	}
+	return -1
+}
+
+func (l *screenLoop) setMode(m viewMode) {
+	l.v.mode = m
+	l.relist()
+}
+
+// relist makes the rows anew after a change of how they are shown.
+func (l *screenLoop) relist() {
+	if l.v.snap != nil {
+		l.list(l.v.snap)
+	}
+}
+
+// step takes the next longer or shorter interval.
+func (l *screenLoop) step(longer bool) {
+	for i, d := range intervals {
+		if longer && d > l.v.interval || !longer && d < l.v.interval && (i+1 == len(intervals) || intervals[i+1] >= l.v.interval) {
+			l.v.interval = d
 			return
 		}
 	}
+}
+
+// move changes the selection.
+func (l *screenLoop) move(k key) {
+	page := max(l.scr.want.h/3, 1)
+	switch k {
+	case keyTab, keyDown, keyRight, 'j':
+		l.choose(l.v.sel + 1)
+	case keyShiftTab, keyUp, keyLeft, 'k':
+		l.choose(l.v.sel - 1)
+	case keyPgDn:
+		l.choose(l.v.sel + page)
+	case keyPgUp:
+		l.choose(l.v.sel - page)
+	case keyHome:
+		l.choose(0)
+	case keyEnd:
+		l.choose(len(l.v.rows) - 1)
+	case '[', ']':
+		l.moveGPU(k == ']')
+	}
+}
+
+// moveGPU selects the next or previous GPU.
+func (l *screenLoop) moveGPU(next bool) {
+	gpu := -1
+	if d := l.v.selected(); d != nil {
+		gpu = d.gpu
+	}
+	best := -1
+	for i := range l.v.rows {
+		g := l.v.rows[i].gpu
+		if next && g > gpu && best < 0 || !next && g < gpu && (best < 0 || g > l.v.rows[best].gpu) {
+			best = i
+		}
+	}
+	if best >= 0 {
+		l.choose(best)
+	}
+}
+
+func (l *screenLoop) resize() {
+	l.scr.resize(l.term.size(os.Getenv))
+	l.scr.lost = true
+}
+
+// draw paints and flushes one frame, if the terminal is ours.
+func (l *screenLoop) draw() {
+	if !l.entered {
+		return
+	}
+	fresh, err := l.term.enter()
+	if err != nil {
+		return
+	}
+	if fresh {
+		l.resize()
+		_, _ = l.term.Write([]byte(widthProbe))
+	}
+	l.v.now = time.Now()
+	l.v.silent = 0
+	if late := time.Since(l.asked); !l.asked.IsZero() && late >= patience(l.v.interval) {
+		l.v.silent = late
+	} else if l.v.paused && l.v.snap != nil {
+		l.v.silent = time.Since(l.v.snap.at)
+	}
+	paint(&l.scr.want, &l.v)
+	_ = l.scr.flush(l.term) // the next frame draws everything again
 }

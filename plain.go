@@ -235,8 +235,8 @@ type textWriter struct {
 	zone     *time.Location
 	host     string
 	interval time.Duration
-	height   int                     // of the terminal, 0 if out is none
-	shows    func(int, *device) bool // whether -id chose it; the index is snapshot.dev's
+	height   int                // of the terminal, 0 if out is none
+	shows    func(*device) bool // whether -id chose it
 
 	started bool
 	skipped bool // a tick went by without a row
@@ -348,7 +348,7 @@ func (w *textWriter) plain(s *snapshot) {
 	}
 	for i := range s.dev {
 		d := &s.dev[i]
-		if !w.hasRow(i, d) {
+		if !w.hasRow(d) {
 			continue
 		}
 		if w.kind == procRows {
@@ -363,7 +363,7 @@ func (w *textWriter) plain(s *snapshot) {
 func (w *textWriter) rowCount(s *snapshot) int {
 	n := 0
 	for i := range s.dev {
-		if w.hasRow(i, &s.dev[i]) {
+		if w.hasRow(&s.dev[i]) {
 			n++
 		}
 	}
@@ -372,8 +372,8 @@ func (w *textWriter) rowCount(s *snapshot) int {
 
 // hasRow says that d has rows: an instance, a GPU without instances, and, where GPU columns are shown,
 // any GPU that is visible here or was asked for by -id.
-func (w *textWriter) hasRow(i int, d *device) bool {
-	if !w.shows(i, d) {
+func (w *textWriter) hasRow(d *device) bool {
+	if !w.shows(d) {
 		return false
 	}
 	return d.rows == 0 || w.gpuRows || w.kind == procRows
@@ -412,7 +412,7 @@ func (w *textWriter) alwaysAbsent(s *snapshot, m metric) (reason, bool) {
 	why, found := notRead, false
 	for i := range s.dev {
 		d := &s.dev[i]
-		if !w.hasRow(i, d) {
+		if !w.hasRow(d) {
 			continue
 		}
 		v := d.v[m]
@@ -506,7 +506,7 @@ func (w *textWriter) csv(s *snapshot) {
 	at := s.at.In(w.zone)
 	for i := range s.dev {
 		d := &s.dev[i]
-		if !w.hasRow(i, d) {
+		if !w.hasRow(d) {
 			continue
 		}
 		w.b = at.AppendFormat(w.b, isoTime)

@@ -122,7 +122,7 @@ func sampleWriter(t testing.TB, out io.Writer, letters string) *textWriter {
 	}
 	return &textWriter{
 		out: out, columns: cols, gpuRows: gpuRows, zone: time.FixedZone("KST", 9*3600), host: "node17", interval: time.Second,
-		shows: func(int, *device) bool { return true },
+		shows: func(*device) bool { return true },
 	}
 }
 

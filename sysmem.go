@@ -1,4 +1,4 @@
-// sysmem.go owns what the host tells: facts of GPU processes from /proc.
+// sysmem.go owns what the host tells: facts of GPU processes, CPU, memory and cgroup limits, from /proc.
 //
 // Invariants: parsers are pure functions of bytes under a root folder; a missing field is absent, not 0;
 // a pid is the same process only with the same start time, and one that is not ours to name stays unknown.
@@ -6,10 +6,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -66,6 +70,8 @@ func newProcReader(root string, guard func(func())) *procReader {
 		answers: make(chan userName, 64), buf: make([]byte, maxProcFile),
 	}
 }
+
+func (r *procReader) read(path string) []byte { return readFile(path, r.buf) }
 
 // fill completes p's facts. now is the time of the tick, for rates.
 func (r *procReader) fill(p *process, now time.Time) {
@@ -158,21 +164,6 @@ func (r *procReader) userName(uid uint32) string {
 		})
 	}
 	return number
-}
-
-// read returns a file's first bytes, nil if it cannot be read. The buffer is the reader's: the bytes hold
-// until the next read. /proc knows no sizes, so one read must do, and does for these files.
-func (r *procReader) read(path string) []byte {
-	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer syscall.Close(fd)
-	n, err := syscall.Read(fd, r.buf)
-	if err != nil || n <= 0 {
-		return nil
-	}
-	return r.buf[:n]
 }
 
 // usesNVIDIA says that the process has an NVIDIA device open or mapped: only then is a pid that NVML gave
@@ -296,4 +287,475 @@ func inContainer() bool {
 		}
 	}
 	return os.Getenv("KUBERNETES_SERVICE_HOST") != "" || os.Getenv("container") != ""
+}
+
+// hostState is what the whole machine, or the part of it that a cgroup leaves to us, is doing.
+type hostState struct {
+	cpu                                  value
+	cores                                []value
+	coreIDs                              []int // the kernel's numbers; cores can be unplugged
+	memTotal, memUsed, memCache, memFree value // as htop counts; within a cgroup's limit if there is one
+	memAvail, swapTotal, swapUsed        value
+	memLimit, cpuLimit                   value // of the cgroup (CPU: 100 % is one core), absent without one below the machine
+	order                                []int
+}
+
+// noSwap says that it is known that there is no swap.
+func (h *hostState) noSwap() bool {
+	n, ok := h.swapTotal.num()
+	return ok && n == 0
+}
+
+// byLoad is the positions in cores, the busiest first, those without a number last.
+func (h *hostState) byLoad() []int {
+	h.order = h.order[:0]
+	for i := range h.cores {
+		h.order = append(h.order, i)
+	}
+	slices.SortStableFunc(h.order, func(a, b int) int {
+		x, xok := h.cores[a].num()
+		y, yok := h.cores[b].num()
+		if xok != yok {
+			if xok {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(y, x)
+	})
+	return h.order
+}
+
+// cpuTimes are the two sums of a line of /proc/stat, in clock ticks.
+type cpuTimes struct{ total, idle uint64 }
+
+// hostReader reads the host. It belongs to one goroutine.
+type hostReader struct {
+	proc, cgroup string
+	buf          []byte
+	all          cpuTimes
+	core         map[int]cpuTimes
+	limitsAt     time.Time
+	memLimit     int64 // bytes, 0 none
+	cpuLimit     int64 // 1/100 % of a core, 0 none
+	usage        string
+}
+
+// newHostReader reads under proc ("/proc") and cgroup ("/sys/fs/cgroup").
+func newHostReader(proc, cgroup string) *hostReader {
+	return &hostReader{proc: proc, cgroup: cgroup, buf: make([]byte, 256<<10), core: map[int]cpuTimes{}}
+}
+
+// read fills h for the time now.
+func (r *hostReader) read(h *hostState, now time.Time) {
+	r.readCPU(h)
+	m := parseMeminfo(readFile(r.proc+"/meminfo", r.buf))
+	h.memTotal, h.memFree, h.memAvail = m.total, m.free, m.avail
+	h.memCache, h.memUsed = m.cached(), m.used()
+	h.swapTotal, h.swapUsed = m.swapTotal, m.swapTotal.minus(m.swapFree)
+	if r.limitsAt.IsZero() || now.Sub(r.limitsAt) >= 10*time.Second {
+		r.limitsAt = now
+		r.readLimits()
+	}
+	r.applyLimits(h)
+}
+
+// readCPU makes loads of the differences to the read before.
+func (r *hostReader) readCPU(h *hostState) {
+	h.cpu, h.cores, h.coreIDs = lack(notRead), h.cores[:0], h.coreIDs[:0]
+	stat := readFile(r.proc+"/stat", r.buf)
+	for len(stat) > 0 {
+		var line []byte
+		line, stat, _ = bytes.Cut(stat, []byte{'\n'})
+		id, now, ok := parseCPULine(line)
+		switch {
+		case !ok:
+		case id < 0:
+			h.cpu = load(r.all, now)
+			r.all = now
+		default:
+			h.cores = append(h.cores, load(r.core[id], now))
+			h.coreIDs = append(h.coreIDs, id)
+			r.core[id] = now
+		}
+	}
+}
+
+// load is the share of time between two reads that was not idle. A counter that fell (a core that was
+// away, or idle time corrected by the kernel) tells nothing.
+func load(before, now cpuTimes) value {
+	switch {
+	case before.total == 0:
+		return lack(warmingUp)
+	case now.total <= before.total || now.idle < before.idle || now.idle-before.idle > now.total-before.total:
+		return lack(counterReset)
+	}
+	total, idle := now.total-before.total, now.idle-before.idle
+	return measure(mHostCPU, int64((total-idle)*10000/total))
+}
+
+// parseCPULine reads "cpu ..." (id -1) or "cpuN ..." of /proc/stat: user nice system idle iowait irq
+// softirq steal, in clock ticks. What follows, guest time, is in user already (proc(5)).
+func parseCPULine(b []byte) (id int, t cpuTimes, ok bool) {
+	if !bytes.HasPrefix(b, []byte("cpu")) {
+		return 0, t, false
+	}
+	b = b[3:]
+	id = -1
+	if len(b) > 0 && b[0] != ' ' {
+		n, rest, ok := leadingNumber(b)
+		if !ok || n > 1<<20 {
+			return 0, t, false
+		}
+		id, b = int(n), rest
+	}
+	for i := range 8 {
+		n, rest, ok := leadingNumber(bytes.TrimLeft(b, " "))
+		if !ok {
+			return 0, cpuTimes{}, false
+		}
+		b = rest
+		t.total += n
+		if i == 3 || i == 4 {
+			t.idle += n
+		}
+	}
+	return id, t, true
+}
+
+// leadingNumber reads a decimal number that fits 62 bits.
+func leadingNumber(b []byte) (n uint64, rest []byte, ok bool) {
+	i := 0
+	for ; i < len(b) && '0' <= b[i] && b[i] <= '9'; i++ {
+		if n > 1<<58 {
+			return 0, b, false
+		}
+		n = n*10 + uint64(b[i]-'0')
+	}
+	return n, b[i:], i > 0
+}
+
+// meminfo is what is needed of /proc/meminfo; a line that is missing is absent.
+type meminfo struct {
+	total, free, avail, buffers, cachedPages, reclaimable, shmem, swapTotal, swapFree value
+}
+
+func parseMeminfo(b []byte) meminfo {
+	gone := lack(noData)
+	m := meminfo{gone, gone, gone, gone, gone, gone, gone, gone, gone}
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		name, rest, ok := bytes.Cut(line, []byte{':'})
+		kb, _, isNumber := leadingNumber(bytes.TrimLeft(rest, " \t"))
+		if !ok || !isNumber || kb > 1<<40 {
+			continue
+		}
+		v := measure(mHostMem, int64(kb)<<10)
+		switch string(name) {
+		case "MemTotal":
+			m.total = v
+		case "MemFree":
+			m.free = v
+		case "MemAvailable":
+			m.avail = v
+		case "Buffers":
+			m.buffers = v
+		case "Cached":
+			m.cachedPages = v
+		case "SReclaimable":
+			m.reclaimable = v
+		case "Shmem":
+			m.shmem = v
+		case "SwapTotal":
+			m.swapTotal = v
+		case "SwapFree":
+			m.swapFree = v
+		}
+	}
+	return m
+}
+
+// cached and used are as htop has them: shared memory is in Cached, but cannot be given back.
+func (m *meminfo) cached() value {
+	return m.buffers.plus(m.cachedPages).plus(m.reclaimable).minus(m.shmem).atLeast0()
+}
+
+func (m *meminfo) used() value { return m.total.minus(m.free).minus(m.cached()).atLeast0() }
+
+// readLimits finds the smallest limits of this process's cgroups, from its own up to the root.
+func (r *hostReader) readLimits() {
+	r.memLimit, r.cpuLimit, r.usage = 0, 0, ""
+	text := string(readFile(r.proc+"/self/cgroup", r.buf))
+	for line := range strings.Lines(text) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) < 3 {
+			continue
+		}
+		mount := r.cgroup
+		if f[1] != "" { // v1: one hierarchy per controller
+			mount = filepath.Join(r.cgroup, f[1])
+		}
+		r.limitsIn(mount, f[2])
+	}
+}
+
+// limitsIn walks from path up. In a container path is the host's, of which only the mount's root is there.
+func (r *hostReader) limitsIn(mount, path string) {
+	for dir := filepath.Join(mount, path); ; dir = filepath.Dir(dir) {
+		r.limitAt(dir)
+		if dir == mount || len(dir) < len(mount) {
+			return
+		}
+	}
+}
+
+// limitAt takes the limits of one cgroup if they are smaller than those so far: v2's memory.max and
+// cpu.max ("max" is none), v1's limit_in_bytes (a huge number is none) and quota (-1 is none).
+func (r *hostReader) limitAt(dir string) {
+	for _, f := range [...][2]string{{"memory.max", "memory.current"}, {"memory.limit_in_bytes", "memory.usage_in_bytes"}} {
+		n, err := strconv.ParseInt(r.word(dir, f[0], 0), 10, 64)
+		if err == nil && n > 0 && n < maxBytes && (r.memLimit == 0 || n < r.memLimit) {
+			r.memLimit, r.usage = n, filepath.Join(dir, f[1])
+		}
+	}
+	quota, period := r.word(dir, "cpu.max", 0), r.word(dir, "cpu.max", 1)
+	if quota == "" {
+		quota, period = r.word(dir, "cpu.cfs_quota_us", 0), r.word(dir, "cpu.cfs_period_us", 0)
+	}
+	q, err1 := strconv.ParseInt(quota, 10, 40)
+	p, err2 := strconv.ParseInt(period, 10, 40)
+	if err1 == nil && err2 == nil && q > 0 && p > 0 {
+		if n := q * 10000 / p; r.cpuLimit == 0 || n < r.cpuLimit {
+			r.cpuLimit = n
+		}
+	}
+}
+
+// word is the i-th word of a small file, "" if there is none.
+func (r *hostReader) word(dir, name string, i int) string {
+	f := strings.Fields(string(readFile(filepath.Join(dir, name), r.buf)))
+	if i >= len(f) {
+		return ""
+	}
+	return f[i]
+}
+
+// applyLimits shows memory within the cgroup's limit, where that is below the machine's memory: used is
+// then the cgroup's, without the file pages that it can give back, which are the cache.
+func (r *hostReader) applyLimits(h *hostState) {
+	h.memLimit, h.cpuLimit = lack(noData), lack(noData)
+	if r.cpuLimit > 0 && r.cpuLimit < int64(len(h.cores))*10000 {
+		h.cpuLimit = measure(mCPU, r.cpuLimit)
+	}
+	total, ok := h.memTotal.num()
+	if r.memLimit == 0 || !ok || r.memLimit >= total {
+		return
+	}
+	h.memLimit = measure(mHostMem, r.memLimit)
+	h.memTotal = h.memLimit
+	n, _, isNumber := leadingNumber(readFile(r.usage, r.buf))
+	current := lack(noData)
+	if isNumber {
+		current = measure(mHostMem, signed(n))
+	}
+	h.memCache = lack(noData)
+	stat := readFile(filepath.Join(filepath.Dir(r.usage), "memory.stat"), r.buf)
+	for _, name := range []string{"\ntotal_inactive_file ", "\ninactive_file "} {
+		if _, rest, ok := bytes.Cut(stat, []byte(name)); ok {
+			if n, _, isNumber := leadingNumber(rest); isNumber {
+				h.memCache = measure(mHostMem, signed(n))
+				break
+			}
+		}
+	}
+	h.memUsed = current
+	if h.memCache.from != absent {
+		h.memUsed = current.minus(h.memCache).atLeast0()
+	}
+	h.memFree = h.memTotal.minus(current).atLeast0()
+	h.memAvail = h.memTotal.minus(h.memUsed).atLeast0()
+}
+
+// readFile returns a file's first bytes in buf, nil if it cannot be read. /proc/stat of a large machine
+// comes in several reads.
+func readFile(path string, buf []byte) []byte {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer syscall.Close(fd)
+	n := 0
+	for n < len(buf) {
+		k, err := syscall.Read(fd, buf[n:])
+		if err != nil || k <= 0 {
+			break
+		}
+		n += k
+	}
+	return buf[:n]
+}
+
+// procID is a process over time: a pid is the same process only with the same start time.
+type procID struct {
+	pid   uint32
+	start uint64
+}
+
+// pssWant is a process whose memory shares are wanted.
+type pssWant struct {
+	id     procID
+	rss    int64
+	chosen bool // of the selected device: first
+}
+
+// pssState is what a walk through a process's page tables found, and when.
+type pssState struct {
+	pss, uss value // proportional share of shared pages; pages of its own
+	at       time.Time
+	took     time.Duration
+}
+
+const (
+	pssBudget  = 150 * time.Millisecond // of walks per tick, checked before each
+	pssFresh   = 2 * time.Second        // not walked again before, nor before pssRest times a walk's length
+	pssRest    = 50
+	pssRefused = 30 * time.Second // a process that cannot be walked is not tried again before
+	pssMaxAge  = 10 * time.Second // older values are not shown
+)
+
+// pssSampler walks page tables (/proc/PID/smaps_rollup) on its own goroutine, since a walk holds the mmap
+// lock of the watched process, and takes seconds for one that maps hundreds of GB.
+type pssSampler struct {
+	root   string
+	clock  func() time.Time
+	walk   func(path string) ([]byte, error)
+	wants  chan []pssWant
+	states chan map[procID]pssState
+	known  map[procID]pssState
+}
+
+// startPSS starts the sampler for processes under root ("/proc").
+func startPSS(root string, guard func(func())) *pssSampler {
+	s := newPSS(root)
+	guard(func() {
+		for list := range s.wants {
+			s.states <- s.round(list)
+		}
+	})
+	return s
+}
+
+func newPSS(root string) *pssSampler {
+	return &pssSampler{
+		root: root, clock: time.Now, walk: os.ReadFile, known: map[procID]pssState{},
+		wants: make(chan []pssWant, 1), states: make(chan map[procID]pssState, 1),
+	}
+}
+
+// ask hands list over, unless the last one is still being worked on.
+func (s *pssSampler) ask(list []pssWant) {
+	select {
+	case s.wants <- list:
+	default:
+	}
+}
+
+// round walks what is due of list within the budget and answers what is known of it, a copy.
+func (s *pssSampler) round(list []pssWant) map[procID]pssState {
+	began := s.clock()
+	s.order(list, began)
+	known := map[procID]pssState{}
+	for _, w := range list {
+		one, ok := s.known[w.id]
+		if s.due(one, ok, s.clock()) && s.clock().Sub(began) < pssBudget {
+			one = s.look(w.id)
+		} else if !ok {
+			continue
+		}
+		known[w.id] = one
+	}
+	s.known = known // what was not asked for is forgotten
+	return maps.Clone(known)
+}
+
+// due says whether a process may be walked now.
+func (s *pssSampler) due(one pssState, walked bool, now time.Time) bool {
+	age := now.Sub(one.at)
+	switch {
+	case !walked:
+		return true
+	case one.pss.from == absent:
+		return age >= pssRefused
+	}
+	return age >= max(pssFresh, pssRest*one.took)
+}
+
+// order sorts list: the chosen device's processes, then those never walked by their size, then the others,
+// oldest first.
+func (s *pssSampler) order(list []pssWant, now time.Time) {
+	rank := func(w pssWant) (group int, key int64) {
+		one, walked := s.known[w.id]
+		switch {
+		case w.chosen:
+			return 0, -w.rss
+		case !walked:
+			return 1, -w.rss
+		}
+		return 2, one.at.Sub(now).Milliseconds()
+	}
+	slices.SortStableFunc(list, func(a, b pssWant) int {
+		ga, ka := rank(a)
+		gb, kb := rank(b)
+		return cmp.Or(cmp.Compare(ga, gb), cmp.Compare(ka, kb))
+	})
+}
+
+// look walks one process. It is the same process only if its start time is still the same afterwards.
+func (s *pssSampler) look(id procID) pssState {
+	dir := filepath.Join(s.root, strconv.FormatUint(uint64(id.pid), 10))
+	began := s.clock()
+	b, err := s.walk(dir + "/smaps_rollup")
+	one := pssState{at: s.clock()}
+	one.took = one.at.Sub(began)
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		one.pss, one.uss = lack(noPermission), lack(noPermission)
+	case err != nil:
+		one.pss, one.uss = lack(notSupported), lack(notSupported) // no address space, or gone
+	default:
+		one.pss, one.uss = parseRollup(b)
+	}
+	stat, _ := os.ReadFile(dir + "/stat")
+	if st, ok := parseStat(stat); !ok || st.start != id.start {
+		one.pss, one.uss = lack(otherHost), lack(otherHost)
+	}
+	return one
+}
+
+// parseRollup is PSS and USS of smaps_rollup (proc(5)): USS is what is private, clean, dirty or huge.
+func parseRollup(b []byte) (pss, uss value) {
+	pss, uss = lack(noData), lack(noData)
+	var private int64
+	found := false
+	for len(b) > 0 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte{'\n'})
+		name, rest, ok := bytes.Cut(line, []byte{':'})
+		kb, _, isNumber := leadingNumber(bytes.TrimLeft(rest, " \t"))
+		if !ok || !isNumber || kb > 1<<40 {
+			continue
+		}
+		switch string(name) {
+		case "Pss":
+			pss = measure(mRSS, int64(kb)<<10)
+		case "Private_Clean", "Private_Dirty", "Private_Hugetlb":
+			private += int64(kb) << 10
+			found = true
+		}
+	}
+	if found {
+		uss = measure(mRSS, private)
+	}
+	return pss, uss
 }

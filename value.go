@@ -191,6 +191,86 @@ func (v value) append(b []byte, u unit) []byte {
 	return strconv.AppendInt(b, n, 10)
 }
 
+// show is append for the screen: an estimate is marked with ~ before it, a held number with * after it.
+func (v value) show(b []byte, u unit) []byte {
+	switch v.from {
+	case estimated:
+		b = append(b, '~')
+	case held:
+		fresh := v
+		fresh.from = measured
+		return append(fresh.append(b, u), '*')
+	}
+	return v.append(b, u)
+}
+
+// showSize is show for bytes in a unit that fits: "512M", "39.1G".
+func (v value) showSize(b []byte) []byte {
+	const tenth = 1 << 30 / 10
+	if v.from == absent || v.raw < 1000<<20 {
+		if b = v.show(b, memBytes); v.from == absent {
+			return b
+		}
+		if v.from == held {
+			return append(b[:len(b)-1], 'M', '*')
+		}
+		return append(b, 'M')
+	}
+	if v.from == estimated {
+		b = append(b, '~')
+	}
+	tenths := (v.raw + tenth/2) / tenth
+	b = strconv.AppendInt(b, tenths/10, 10)
+	if tenths < 1000 {
+		b = append(b, '.', byte('0'+tenths%10))
+	}
+	if b = append(b, 'G'); v.from == held {
+		b = append(b, '*')
+	}
+	return b
+}
+
+// worst is the origin of what is made of a and b; with an absent one there is no number.
+func worst(a, b value) (from origin, age uint32, missing bool) {
+	return max(a.from, b.from), max(a.age, b.age), a.from == absent || b.from == absent
+}
+
+// percentOf is v as a share of total, as trusted as the worse of both. A part of nothing is absent.
+func (v value) percentOf(total value) value {
+	from, age, missing := worst(v, total)
+	switch {
+	case v.from == absent:
+		return v
+	case missing || total.raw <= 0:
+		return lack(total.why)
+	}
+	return value{raw: int64(float64(v.raw) / float64(total.raw) * 10000), from: from, age: age}
+}
+
+// minus is v - w, as trusted as the worse of both.
+func (v value) minus(w value) value {
+	from, age, missing := worst(v, w)
+	switch {
+	case v.from == absent:
+		return v
+	case missing:
+		return w
+	}
+	return value{raw: v.raw - w.raw, from: from, age: age}
+}
+
+// plus is v + w, as trusted as the worse of both.
+func (v value) plus(w value) value {
+	w.raw = -w.raw
+	return v.minus(w)
+}
+
+// atLeast0 is v, or 0 where counters that were not read at one instant make it negative.
+func (v value) atLeast0() value {
+	v.raw = max(v.raw, 0)
+	return v
+}
+
 // unit is a base unit, in which values are kept, and the unit printed in text rows.
 type unit uint8
 
@@ -274,6 +354,8 @@ const (
 	mRSS
 	mCPU
 	mCPUTime
+	mHostCPU
+	mHostMem
 	metricCount
 )
 
@@ -337,6 +419,8 @@ var metrics = [metricCount]struct {
 	mProcMem:        {key: "gpu_mem_bytes", col: "fb", unit: memBytes, max: maxBytes},
 	mRSS:            {key: "host_mem_bytes", col: "rss", unit: memBytes, max: maxBytes},
 	mCPU:            {key: "cpu_pct", col: "cpu", unit: percent, max: 100 * 100 * 100_000},
+	mHostCPU:        {key: "host_cpu_pct", unit: percent, max: 10000},
+	mHostMem:        {key: "host_bytes", unit: memBytes, max: maxBytes},
 	mCPUTime:        {key: "cpu_ms", col: "time", unit: seconds, max: math.MaxInt64},
 }
 

@@ -1,0 +1,147 @@
+// ring.go owns history: what was seen of each device and of the host at each of the last ticks.
+//
+// Invariant: one slot per tick by the clock, also when the value is absent or the tick was missed, so that
+// a column of a chart is a time, the same in all charts. A series belongs to a device's identity, never to
+// its number: an instance that takes another's place starts an empty one.
+package main
+
+import "time"
+
+const (
+	historyLen  = 300 // ticks
+	keepRemoved = 30 * time.Second
+)
+
+// point is a value in history: in its metric's base unit, with its origin.
+type point struct {
+	v    float32
+	from origin
+}
+
+// ring holds the last historyLen points.
+type ring struct {
+	p    [historyLen]point
+	next int
+	n    int
+}
+
+// advance makes an unknown point the newest.
+func (r *ring) advance() {
+	r.p[r.next] = point{}
+	r.next = (r.next + 1) % historyLen
+	r.n = min(r.n+1, historyLen)
+}
+
+// set makes v the newest point's value.
+func (r *ring) set(v value) {
+	n, _ := v.num()
+	r.p[(r.next-1+historyLen)%historyLen] = point{float32(n), v.from}
+}
+
+// ago is the point of i ticks ago, 0 the newest; absent before the first.
+func (r *ring) ago(i int) point {
+	if r == nil || i < 0 || i >= r.n {
+		return point{}
+	}
+	return r.p[(r.next-1-i+2*historyLen)%historyLen]
+}
+
+// charted are the device metrics of which there are charts.
+var charted = [...]metric{mUtil, mDRAM, mMemUtil, mMemUsed, mPcieTx, mPcieRx}
+
+// deviceID is a device over time. born tells apart two instances that had the same UUID in turn.
+type deviceID struct {
+	uuid string
+	gpu  int
+	born uint32
+}
+
+func (d *device) id() deviceID { return deviceID{d.uuid, d.gpu, d.born} }
+
+// series is the history of one device. A ring comes with its metric's first number.
+type series struct {
+	rings [len(charted)]*ring
+	seen  time.Time // when a snapshot last had it
+}
+
+// ring is the history of m, nil without any.
+func (s *series) ring(m metric) *ring {
+	for i, c := range charted {
+		if c == m && s != nil {
+			return s.rings[i]
+		}
+	}
+	return nil
+}
+
+// history is the past of all devices and of the host, in slots of one interval each.
+type history struct {
+	devices  map[deviceID]*series
+	cpu      ring
+	memUsed  ring
+	memCache ring
+	interval time.Duration
+	base     time.Time // when slot 0 began
+	slot     int       // the newest
+}
+
+func newHistory() *history { return &history{devices: map[deviceID]*series{}} }
+
+// add puts s, which may be nil when the driver gave nothing, and the host into the slot of time at. Slots
+// that went by unfilled become gaps; what is already in this one is replaced, value by value.
+func (h *history) add(at time.Time, interval time.Duration, s *snapshot, host *hostState) {
+	if interval != h.interval {
+		h.interval, h.base, h.slot = interval, at, -1
+	}
+	slot := max(int(at.Sub(h.base)/interval), h.slot)
+	for range min(slot-h.slot, historyLen) {
+		h.advance()
+	}
+	h.slot = slot
+	h.cpu.set(host.cpu)
+	h.memUsed.set(host.memUsed)
+	h.memCache.set(host.memCache)
+	if s != nil {
+		h.addDevices(at, s)
+	}
+	for id, one := range h.devices {
+		if at.Sub(one.seen) > keepRemoved {
+			delete(h.devices, id)
+		}
+	}
+}
+
+func (h *history) addDevices(at time.Time, s *snapshot) {
+	for i := range s.dev {
+		d := &s.dev[i]
+		one := h.devices[d.id()]
+		if one == nil {
+			one = &series{}
+			h.devices[d.id()] = one
+		}
+		one.seen = at
+		for j, m := range charted {
+			if one.rings[j] == nil && d.v[m].from != absent {
+				one.rings[j] = &ring{}
+				one.rings[j].advance()
+			}
+			if one.rings[j] != nil {
+				one.rings[j].set(d.v[m])
+			}
+		}
+	}
+}
+
+// advance begins a slot of which nothing is known yet.
+func (h *history) advance() {
+	h.cpu.advance()
+	h.memUsed.advance()
+	h.memCache.advance()
+	for _, one := range h.devices {
+		for _, r := range one.rings {
+			if r != nil {
+				r.advance()
+			}
+		}
+	}
+}
