@@ -284,11 +284,10 @@ func share(used, total value) value { return used.percentOf(total) }
 // header says whose picture this is, and in its place what has to be known first.
 func (p painter) header() {
 	v := p.v
-	l := p.line(rect{0, 0, p.g.w, 1}, 0)
-	clock := v.now.Format("15:04:05")
-	l.end -= len(clock) + 1
-	if text := p.warning(); text != "" {
-		l.str(text, red|bold).str("  ", 0)
+	const clock = len("15:04:05")
+	l := p.line(rect{0, 0, p.g.w - clock - 1, 1}, 0)
+	if p.warning(l); l.x > 0 {
+		l.str("  ", 0)
 	}
 	gpus, inst := 0, 0
 	if v.snap != nil {
@@ -300,53 +299,72 @@ func (p painter) header() {
 			}
 		}
 		l.str(v.hostName, titleStyle).str("  driver ", 0).str(v.snap.driver, titleStyle).str("  CUDA ", 0).str(v.snap.cuda, titleStyle)
-		l.str("  ", 0).int(gpus, titleStyle).str(plural(gpus, " GPU", ", "), 0).int(inst, titleStyle).str(plural(inst, " instance", ""), 0)
+		l.str("  ", 0).int(gpus, titleStyle).str(" GPU", 0).str(plural(gpus), 0).str(", ", 0).int(inst, titleStyle).str(" instance", 0).str(plural(inst), 0)
 		if v.snap.hidden > 0 {
 			l.str(", ", 0).int(v.snap.hidden, titleStyle).str(" not visible here", 0)
 		}
 	}
-	l.str("  every ", 0).str(v.interval.String(), titleStyle)
-	p.g.text(p.g.w-len(clock), 0, len(clock), clock, titleStyle)
+	v.buf = append(appendInterval(append(v.buf[:0], "  every "...), v.interval), ' ')
+	l.bytes(v.buf, 0)
+	v.buf = v.now.AppendFormat(v.buf[:0], "15:04:05")
+	p.g.bytes(p.g.w-clock, 0, clock, v.buf, titleStyle)
 }
 
-// plural is noun for n of it, and what follows.
-func plural(n int, noun, after string) string {
-	if n != 1 {
-		noun += "s"
+// appendInterval is "500ms", "2s" or "1m".
+func appendInterval(b []byte, d time.Duration) []byte {
+	switch {
+	case d%time.Minute == 0:
+		return append(strconv.AppendInt(b, int64(d/time.Minute), 10), 'm')
+	case d%time.Second == 0:
+		return append(strconv.AppendInt(b, int64(d/time.Second), 10), 's')
 	}
-	return noun + after
+	return append(strconv.AppendInt(b, d.Milliseconds(), 10), "ms"...)
 }
 
-// warning is the first thing to know, "" if all is well.
-func (p painter) warning() string {
+// plural is the ending of a noun for n things.
+func plural(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return "s"
+}
+
+// warning writes what has to be known first, nothing if all is well.
+func (p painter) warning(l *line) {
+	const loud = red | bold
 	v := p.v
 	switch {
 	case v.notice != "":
-		return v.notice
+		l.str(v.notice, loud)
+		return
 	case v.paused:
-		return "RELEASED: p resumes"
+		l.str("RELEASED: p resumes", loud)
+		return
 	case v.silent > 0:
-		return fmt.Sprintf("driver silent for %d s", int(v.silent.Seconds()))
+		l.str("driver silent for ", loud).int(int(v.silent.Seconds()), loud).str(" s", loud)
+		return
 	case v.snap == nil:
-		return "waiting for the driver"
+		l.str("waiting for the driver", loud)
+		return
 	}
 	full := 0
 	for i := range v.snap.dev {
 		d := &v.snap.dev[i]
 		if d.isGPU() && d.fault != notRead && d.fault != notVisible {
-			return fmt.Sprintf("GPU %d: %s", d.gpu, d.fault)
+			l.str("GPU ", loud).int(d.gpu, loud).str(": ", loud).str(d.fault.String(), loud)
+			return
 		}
-		if d.v[mSMUtil].why == gpmUnsafe && d.v[mSMUtil].from == absent {
-			return "GPM off: it broke memory readings"
+		if d.v[mSMUtil].from == absent && d.v[mSMUtil].why == gpmUnsafe {
+			l.str("GPM off: it broke memory readings", loud)
+			return
 		}
 		if n, ok := share(d.v[mMemUsed], d.v[mMemTotal]).num(); ok && n > 9500 && d.rows == 0 {
 			full++
 		}
 	}
 	if full > 0 {
-		return fmt.Sprintf("%d over 95 %% memory", full)
+		l.int(full, loud).str(" over 95 % memory", loud)
 	}
-	return ""
 }
 
 func (p painter) footer() {
@@ -486,7 +504,7 @@ func (p painter) devices(r rect) {
 	for i := first; i < len(v.rows) && i-first < r.h-1; i++ {
 		d := &v.rows[i]
 		l := p.line(r, i-first+1)
-		p.deviceName(l, d, i == v.sel)
+		p.deviceName(l, d, p.chosen(i))
 		if !d.removed.IsZero() {
 			l.str(" removed ", grey).str(d.removed.Format("15:04:05"), grey)
 			continue
@@ -506,10 +524,10 @@ func (l *line) percentSign(v value) *line {
 }
 
 // deviceName writes "0 NVIDIA H200" or "0.1 3g.40gb", marked if it is the chosen one.
-func (p painter) deviceName(l *line, d *listed, chosen bool) {
-	st, mark := style(0), " "
-	if chosen {
-		st, mark = chosenStyle, ">"
+func (p painter) deviceName(l *line, d *listed, st style) {
+	mark := " "
+	if st == chosenStyle {
+		mark = ">"
 	}
 	l.str(mark, st).int(d.gpu, st)
 	if d.isGPU() {
@@ -587,7 +605,7 @@ func (p painter) detail(r rect, lines []detailLine) {
 		return
 	}
 	l := p.line(r, 0).str("Detail ", titleStyle)
-	p.deviceName(l, d, false)
+	p.deviceName(l, d, 0)
 	l.str(" ", 0).str(d.note(), grey)
 	drop := max(len(lines)-(r.h-1), 0)
 	row := 1
@@ -773,25 +791,56 @@ func (p painter) throttleLine(l *line, d *listed, g *device) {
 	l.bytes(p.v.buf, markStyle(bits, st))
 }
 
-// processColumn is one column of the process list. They are dropped from a narrow panel by rank, highest first.
+// processColumn is one column of the process list. They are dropped from a narrow panel by rank, highest
+// first.
 type processColumn struct {
 	title string
 	w     int
 	rank  int
-	put   func(l *line, p *process, x int)
 }
 
-var processColumns = []processColumn{
-	{"PID", 8, 0, func(l *line, p *process, x int) { l.int(int(p.pid), 0) }},
-	{"USER", 9, 2, func(l *line, p *process, x int) { l.str(clip(known(p, p.user), 8), 0) }},
-	{"VRAM", 8, 1, func(l *line, p *process, x int) { l.size(p.mem, magenta) }},
-	{"RSS", 8, 3, func(l *line, p *process, x int) { l.size(p.rss, 0) }},
-	{"PSS", 8, 4, func(l *line, p *process, x int) { l.size(l.p.v.shares(p).pss, 0) }},
-	{"USS", 8, 5, func(l *line, p *process, x int) { l.size(l.p.v.shares(p).uss, 0) }},
-	{"CPU%", 6, 6, func(l *line, p *process, x int) { l.value(p.cpu, percent, cyan) }},
-	{"TIME", 9, 8, func(l *line, p *process, x int) { l.duration(p.cpuTime) }},
-	{"JOB", 13, 7, func(l *line, p *process, x int) { l.str(clip(known(p, p.job), 12), 0) }},
-	{"COMMAND", 12, 0, func(l *line, p *process, x int) { l.str(known(p, p.command), 0) }},
+const (
+	colPID = iota
+	colUser
+	colVRAM
+	colRSS
+	colPSS
+	colUSS
+	colCPU
+	colTime
+	colJob
+	colCommand
+)
+
+var processColumns = [...]processColumn{
+	colPID: {"PID", 8, 0}, colUser: {"USER", 9, 2}, colVRAM: {"VRAM", 8, 1}, colRSS: {"RSS", 8, 3}, colPSS: {"PSS", 8, 4},
+	colUSS: {"USS", 8, 5}, colCPU: {"CPU%", 6, 6}, colTime: {"TIME", 9, 8}, colJob: {"JOB", 13, 7}, colCommand: {"COMMAND", 12, 0},
+}
+
+// process writes pr's field of column i.
+func (l *line) process(i int, pr *process) {
+	switch i {
+	case colPID:
+		l.int(int(pr.pid), 0)
+	case colUser:
+		l.str(clip(known(pr, pr.user), 8), 0)
+	case colVRAM:
+		l.size(pr.mem, magenta)
+	case colRSS:
+		l.size(pr.rss, 0)
+	case colPSS:
+		l.size(l.p.v.shares(pr).pss, 0)
+	case colUSS:
+		l.size(l.p.v.shares(pr).uss, 0)
+	case colCPU:
+		l.value(pr.cpu, percent, cyan)
+	case colTime:
+		l.duration(pr.cpuTime)
+	case colJob:
+		l.str(clip(known(pr, pr.job), 12), 0)
+	case colCommand:
+		l.str(known(pr, pr.command), 0)
+	}
 }
 
 // known is text of a process that can be named from here, "?" of another.
@@ -826,8 +875,8 @@ func (p painter) processes(r rect) {
 	most := p.shownRank(r.w)
 	head := p.line(r, 1)
 	x := r.x
-	for _, c := range processColumns {
-		if p.columnShown(c, most) {
+	for i, c := range processColumns {
+		if p.columnShown(i, most) {
 			head.x = x
 			head.str(c.title, bold)
 			x += c.w
@@ -841,10 +890,10 @@ func (p painter) processes(r rect) {
 			continue
 		}
 		l, x := p.line(r, row), r.x
-		for _, c := range processColumns {
-			if p.columnShown(c, most) {
+		for j, c := range processColumns {
+			if p.columnShown(j, most) {
 				l.x = x
-				c.put(l, pr, x)
+				l.process(j, pr)
 				x += c.w
 			}
 		}
@@ -856,8 +905,8 @@ func (p painter) processes(r rect) {
 func (p painter) shownRank(w int) int {
 	for most := 8; most > 0; most-- {
 		need := 0
-		for _, c := range processColumns {
-			if p.columnShown(c, most) {
+		for i, c := range processColumns {
+			if p.columnShown(i, most) {
 				need += c.w
 			}
 		}
@@ -868,8 +917,8 @@ func (p painter) shownRank(w int) int {
 	return 0
 }
 
-func (p painter) columnShown(c processColumn, most int) bool {
-	return c.rank <= most && (p.v.pss || c.title != "PSS" && c.title != "USS")
+func (p painter) columnShown(i, most int) bool {
+	return processColumns[i].rank <= most && (p.v.pss || i != colPSS && i != colUSS)
 }
 
 // charts draws the chosen device's history.
@@ -1116,7 +1165,7 @@ func (p painter) stack(x, y, rows, used, all int, st style) {
 func (p painter) node(r rect) {
 	v := p.v
 	p.line(r, 0).str("GPU  temp power  profile util/VRAM % of each instance", titleStyle)
-	row, gpus, chosenRow := 1, 0, 0
+	gpus, chosenRow := 0, 0
 	for i := range v.rows {
 		if v.rows[i].isGPU() {
 			gpus++
@@ -1125,36 +1174,44 @@ func (p painter) node(r rect) {
 			chosenRow = gpus - 1
 		}
 	}
-	skip := window(chosenRow, gpus, r.h-1)
-	cell := max((r.w-14)/max(v.mostInstances(), 1), 9)
-	var l *line
+	row := 1 - window(chosenRow, gpus, r.h-1)
 	for i := range v.rows {
-		d := &v.rows[i]
-		st := style(0)
-		if i == v.sel {
-			st = chosenStyle
-		}
-		if d.isGPU() {
-			if skip--; skip >= 0 || row >= r.h {
-				l = nil
-				continue
+		if v.rows[i].isGPU() {
+			if row >= 1 && row < r.h {
+				p.nodeLine(p.line(r, row), r, i)
 			}
-			l = p.line(r, row)
 			row++
-			l.int(d.gpu, st).to(r.x+3).right(v.of(&d.device, mTemp), celsius, tempStyle(d.v[mTemp], d.v[mTempSlow]), r.x+5).str("C", 0)
-			l.right(v.of(&d.device, mPower), milliwatt, 0, r.x+11).str("W", 0).to(r.x + 14)
-			if d.rows == 0 {
-				p.nodeCell(l, &d.device, shortName(d.name), st)
-				l.str(" ", 0).str(d.note(), grey)
-			}
-			continue
 		}
-		if l != nil && d.removed.IsZero() {
-			next := l.x + min(cell, 16)
-			p.nodeCell(l, &d.device, shortProfile(d.profile), st)
+	}
+}
+
+// nodeLine is the GPU in row i of the list and the instances after it.
+func (p painter) nodeLine(l *line, r rect, i int) {
+	v := p.v
+	d := &v.rows[i].device
+	l.int(d.gpu, p.chosen(i)).to(r.x+3).right(v.of(d, mTemp), celsius, tempStyle(d.v[mTemp], d.v[mTempSlow]), r.x+5).str("C", 0)
+	l.right(v.of(d, mPower), milliwatt, 0, r.x+11).str("W", 0).to(r.x + 14)
+	if d.rows == 0 {
+		p.nodeCell(l, d, shortName(d.name), p.chosen(i))
+		l.str(" ", 0).str(d.note(), grey)
+		return
+	}
+	cell := min(max((r.w-14)/max(v.mostInstances(), 1), 9), 16)
+	for i++; i < len(v.rows) && !v.rows[i].isGPU(); i++ {
+		if v.rows[i].removed.IsZero() {
+			next := l.x + cell
+			p.nodeCell(l, &v.rows[i].device, shortProfile(v.rows[i].profile), p.chosen(i))
 			l.to(next)
 		}
 	}
+}
+
+// chosen is the style of row i's name.
+func (p painter) chosen(i int) style {
+	if i == p.v.sel {
+		return chosenStyle
+	}
+	return 0
 }
 
 // mostInstances is the number of instances of the GPU that has most.
@@ -1187,16 +1244,12 @@ func (p painter) table(r rect) {
 	p.line(r, 0).str("ID    PROFILE        STATE  UTIL             VRAM               IDLE  USER      JOB          COMMAND", titleStyle)
 	first := window(v.sel, len(v.rows), r.h-1)
 	for i := first; i < len(v.rows) && i-first < r.h-1; i++ {
-		p.tableRow(p.line(r, i-first+1), r.x, &v.rows[i], i == v.sel)
+		p.tableRow(p.line(r, i-first+1), r.x, &v.rows[i], p.chosen(i))
 	}
 }
 
-func (p painter) tableRow(l *line, x int, d *listed, chosen bool) {
+func (p painter) tableRow(l *line, x int, d *listed, st style) {
 	v := p.v
-	st := style(0)
-	if chosen {
-		st = chosenStyle
-	}
 	l.int(d.gpu, st)
 	if !d.isGPU() {
 		l.str(".", st).int(d.mig, st)

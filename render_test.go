@@ -1,0 +1,427 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clockOf is the time of all test views.
+var clockOf = time.Date(2026, 11, 30, 22, 5, 1, 0, time.UTC)
+
+// withValues sets metrics of d, given in base units.
+func withValues(d device, set map[metric]int64) device {
+	for m, n := range set {
+		d.v[m] = measure(m, n)
+	}
+	return d
+}
+
+func testGPU(n, rows int) device {
+	d := device{
+		uuid: fmt.Sprintf("GPU-0000000%d-aaaa-bbbb-cccc-dddddddddddd", n), gpu: n, mig: -1, gi: -1, ci: -1, rows: rows,
+		name: "NVIDIA H200", bus: "0000:3b:00.0", minor: n, arch: "Hopper", cc: "9.0", migOn: 0, migNext: 0,
+	}
+	if rows > 0 {
+		d.migOn, d.migNext = 1, 1
+		d.v[mUtil] = lack(onInstances)
+	}
+	return withValues(d, map[metric]int64{
+		mMemUsed: 41250 << 20, mMemTotal: 143771 << 20, mProcs: 3, mTemp: 53, mMemTemp: 61, mTempSlowOffset: -2, mTempMargin: 34,
+		mPower: 433780, mPowerLimit: 700000, mClkGfx: 1980, mClkSM: 1980, mClkMem: 3201, mPState: 0, mThrottle: 4, mPcieGen: 5,
+		mPcieWidth: 16, mPcieTx: 21_000_000, mPcieRx: 9_000_000, mECC: 1, mECCCorr: 3, mECCUncorr: 0, mXID: 0,
+	})
+}
+
+func testInstance(gpu, mig int, profile string, util, used, total int64) device {
+	d := device{
+		uuid: fmt.Sprintf("MIG-%d%d", gpu, mig), gpu: gpu, mig: mig, gi: 7 + mig, ci: 0, name: "NVIDIA H200", profile: profile,
+		minor: -1, gSlices: 1, cSlices: 1, sms: 16, src: srcGPM, migOn: -1, migNext: -1,
+	}
+	d = withValues(d, map[metric]int64{
+		mUtil: util * 100, mSMUtil: util * 90, mSMOcc: util * 50, mTensor: util * 30, mDRAM: util * 60,
+		mMemUsed: used << 20, mMemTotal: total << 20, mProcs: min(used/1000, 2), mIdle: 3000, mXID: 0,
+	})
+	for m := range metrics[:deviceMetrics] {
+		if metrics[m].gpuOnly {
+			d.v[m] = lack(onGPU)
+		}
+	}
+	d.v[mMemUtil] = lack(noMIG)
+	return d
+}
+
+func testHost() *hostState {
+	h := &hostState{
+		cpu: measure(mHostCPU, 3400), memTotal: measure(mHostMem, 64<<30), memUsed: measure(mHostMem, 22<<30), memCache: measure(mHostMem, 12<<30),
+		memFree: measure(mHostMem, 30<<30), memAvail: measure(mHostMem, 41<<30), swapTotal: measure(mHostMem, 8<<30), swapUsed: measure(mHostMem, 1<<30),
+	}
+	for i := range 16 {
+		h.cores = append(h.cores, measure(mHostCPU, int64(i*631%10001)))
+		h.coreIDs = append(h.coreIDs, i)
+	}
+	h.cores[5] = lack(counterReset)
+	return h
+}
+
+// testView is a view of devs with a history of 60 ticks in which values rose and once were missing.
+func testView(devs []device, procs ...process) *view {
+	s := &snapshot{seq: 60, at: clockOf, driver: "580.95.05", cuda: "13.0", dev: devs, proc: procs}
+	v := &view{snap: s, host: testHost(), past: newHistory(), now: clockOf, interval: time.Second, hostName: "node17"}
+	for i := range 60 {
+		then := snapshot{dev: append([]device(nil), devs...)}
+		for j := range then.dev {
+			d := &then.dev[j]
+			for _, m := range charted {
+				if n, ok := d.v[m].num(); ok && d.v[m].from == measured {
+					d.v[m] = measure(m, n*int64(i+1)/60)
+				}
+				if i == 40 && m == mUtil {
+					d.v[m] = lack(inUse)
+				}
+			}
+		}
+		host := testHost()
+		host.memUsed = measure(mHostMem, int64(i)<<28)
+		v.past.add(clockOf.Add(time.Duration(i-60)*time.Second), time.Second, &then, host)
+	}
+	for _, d := range devs {
+		v.rows = append(v.rows, listed{device: d})
+	}
+	if len(v.rows) == 0 {
+		v.sel = -1
+	}
+	return v
+}
+
+// picture is g as text: the glyphs, then a letter for the style of each cell, then what the letters mean.
+func picture(g *grid) string {
+	var glyphs, styles, legend strings.Builder
+	letters := map[style]byte{0: ' '}
+	for y := range g.h {
+		var row, st strings.Builder
+		for x := range g.w {
+			c := g.cells[y*g.w+x]
+			if c.r == 0 {
+				continue
+			}
+			row.WriteRune(c.r)
+			if letters[c.s] == 0 {
+				letters[c.s] = byte('a' + len(letters) - 1)
+				fmt.Fprintf(&legend, "%c %s\n", letters[c.s], strings.ReplaceAll(string(c.s.appendSGR(nil)), "\x1b", "ESC"))
+			}
+			st.WriteByte(letters[c.s])
+		}
+		glyphs.WriteString(strings.TrimRight(row.String(), " ") + "\n")
+		styles.WriteString(strings.TrimRight(st.String(), " ") + "\n")
+	}
+	return glyphs.String() + "--- styles\n" + styles.String() + "--- legend\n" + legend.String()
+}
+
+func fourInstances() []device {
+	return []device{
+		testGPU(0, 4), testInstance(0, 0, "3g.71gb", 54, 40000, 71424), testInstance(0, 1, "2g.35gb", 0, 1200, 33280),
+		testInstance(0, 2, "1g.18gb", 93, 16000, 16384), testInstance(0, 3, "1g.18gb", 0, 9, 16384),
+	}
+}
+
+func allAbsent() []device {
+	devs := fourInstances()
+	for i := range devs {
+		for m := range devs[i].v {
+			devs[i].v[m] = lack(needsHopper)
+		}
+		devs[i].src = srcNone
+	}
+	devs[1].v[mMemUsed], devs[1].v[mMemTotal] = lack(noPermission), lack(noPermission)
+	return devs
+}
+
+func heldAndEstimated() []device {
+	devs := fourInstances()
+	d := &devs[1]
+	d.v[mUtil], d.src = d.v[mUtil].estimate(), srcEst
+	d.v[mMemUsed], d.v[mMemTotal] = d.v[mMemUsed].hold(4*time.Second), d.v[mMemTotal].hold(4*time.Second)
+	d.v[mProcs] = d.v[mProcs].hold(4 * time.Second)
+	return devs
+}
+
+func eightBySeven() []device {
+	var devs []device
+	for n := range 8 {
+		devs = append(devs, testGPU(n, 7))
+		for k := range 7 {
+			devs = append(devs, testInstance(n, k, "1g.18gb", int64((n*13+k*17)%101), int64(n*2000+k*100+9), 16384))
+		}
+	}
+	return devs
+}
+
+func testProcess(dev int, pid uint32, command string) process {
+	return process{dev: dev, pid: pid, kind: "C", mem: measure(mProcMem, int64(pid)<<20), hostFacts: hostFacts{
+		known: true, start: 1, user: "alice", job: "job_1234", command: command,
+		rss: measure(mRSS, 3<<30), cpu: measure(mCPU, 14250), cpuTime: measure(mCPUTime, 3_723_000),
+	}}
+}
+
+func TestGoldenFrames(t *testing.T) {
+	hangul := testProcess(1, 4001, "python 학습.py --이름 \x1b[2J\x1b]0;pwned\a 끝")
+	for _, c := range []struct {
+		name string
+		w, h int
+		devs []device
+		sel  int
+		edit func(*view)
+	}{
+		{"none", 80, 24, nil, -1, nil},
+		{"waiting", 80, 24, nil, -1, func(v *view) { v.snap, v.rows = nil, nil }},
+		{"whole", 120, 35, []device{withValues(testGPU(0, 0), map[metric]int64{mUtil: 9700, mMemUtil: 4400, mEnc: 0, mDec: 300})}, 0, nil},
+		{"four-80x24", 80, 24, fourInstances(), 1, nil},
+		{"four-120x35", 120, 35, fourInstances(), 1, nil},
+		{"four-200x50", 200, 50, fourInstances(), 3, nil},
+		{"four-40x12", 40, 12, fourInstances(), 1, nil},
+		{"four-ascii", 120, 35, fourInstances(), 1, func(v *view) { v.ascii = true }},
+		{"absent", 160, 45, allAbsent(), 1, nil},
+		{"held-estimated", 160, 45, heldAndEstimated(), 1, nil},
+		{"silent", 120, 35, fourInstances(), 1, func(v *view) { v.silent = 12 * time.Second }},
+		{"released", 80, 24, fourInstances(), 1, func(v *view) { v.paused = true }},
+		{"removed", 120, 35, fourInstances(), 0, func(v *view) { v.rows[4].removed = clockOf.Add(-9 * time.Second) }},
+		{"eight-node", 80, 24, eightBySeven(), 9, func(v *view) { v.mode = viewNode }},
+		{"eight-table", 120, 35, eightBySeven(), 9, func(v *view) { v.mode = viewTable }},
+		{"eight-detail", 160, 45, eightBySeven(), 40, nil},
+		{"help", 80, 24, fourInstances(), 1, func(v *view) { v.help = true }},
+		{"small", 39, 9, fourInstances(), 1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var procs []process
+			if len(c.devs) > 1 {
+				procs = []process{hangul, testProcess(1, 4000, "python train.py")}
+			}
+			v := testView(c.devs, procs...)
+			v.sel = c.sel
+			if c.edit != nil {
+				c.edit(v)
+			}
+			var g grid
+			g.resize(c.w, c.h)
+			paint(&g, v)
+			golden(t, "frame-"+c.name+".txt", picture(&g))
+		})
+	}
+}
+
+// TestLayoutAtAllSizes: panels are inside the screen and apart from each other, whatever is shown.
+func TestLayoutAtAllSizes(t *testing.T) {
+	for w := minWidth; w <= 300; w++ {
+		for h := minHeight; h <= 100; h++ {
+			for _, devices := range []int{0, 1, 5, 64} {
+				for _, details := range []int{0, 12, 13} {
+					checkLayout(t, w, h, layout(w, h, details, devices))
+				}
+			}
+		}
+	}
+}
+
+func checkLayout(t *testing.T, w, h int, p panels) {
+	t.Helper()
+	all := []rect{p.cores, p.devices, p.detail, p.procs, p.charts, p.cpu, p.bars, p.ram}
+	for i, r := range all {
+		if r.w <= 0 || r.h <= 0 {
+			if r.h < 0 || r.w < 0 {
+				t.Fatalf("%dx%d: panel %d is %+v", w, h, i, r)
+			}
+			continue
+		}
+		if r.x < 0 || r.y < 1 || r.x+r.w > w || r.y+r.h > h-1 {
+			t.Fatalf("%dx%d: panel %d %+v is not inside", w, h, i, r)
+		}
+		for j, o := range all[:i] {
+			if o.h > 0 && o.w > 0 && r.x < o.x+o.w && o.x < r.x+r.w && r.y < o.y+o.h && o.y < r.y+r.h {
+				t.Fatalf("%dx%d: panels %d %+v and %d %+v overlap", w, h, i, r, j, o)
+			}
+		}
+	}
+	if p.devices.h < 2 && h >= 14 || p.charts.h < 2 {
+		t.Fatalf("%dx%d: devices %+v charts %+v", w, h, p.devices, p.charts)
+	}
+}
+
+// TestPaintAtAllSizes: no size, view or number of devices makes it panic or leaves a control character.
+func TestPaintAtAllSizes(t *testing.T) {
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
+	views := []*view{testView(nil), testView(eightBySeven()), testView(heldAndEstimated(), testProcess(1, 7, "한글 \x1b[2J"))}
+	var g grid
+	for w := 1; w <= 300; w += step {
+		for _, h := range []int{1, 2, 9, 10, 11, 12, 13, 15, 18, 24, 34, 35, 36, 50, 100} {
+			for i, v := range views {
+				v.mode = viewMode((w + h + i) % int(viewModes))
+				v.help = w%11 == 0
+				v.sel = min((w*7+h)%70, len(v.rows)-1)
+				g.resize(w, h)
+				paint(&g, v)
+				for _, c := range g.cells {
+					if c.r != 0 && c.r < ' ' {
+						t.Fatalf("%dx%d: control character %q", w, h, c.r)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestFrameAllocatesNothing: history, painting and flushing cost no memory once they run.
+func TestFrameAllocatesNothing(t *testing.T) {
+	v := testView(eightBySeven(), testProcess(1, 4001, "python train.py"))
+	v.sel = 1
+	var scr screen
+	scr.resize(160, 45)
+	at := clockOf
+	for mode := range viewModes {
+		v.mode = mode
+		n := testing.AllocsPerRun(50, func() {
+			at = at.Add(time.Second)
+			v.past.add(at, time.Second, v.snap, v.host)
+			paint(&scr.want, v)
+			_ = scr.flush(io.Discard)
+		})
+		if n > 0 {
+			t.Errorf("view %d: %v allocations per frame", mode, n)
+		}
+	}
+}
+
+// TestHistoryKeepsTime: a slot per interval by the clock, gaps for what was missed, late answers in the
+// slot of their time, and nothing inherited by an instance with another birth.
+func TestHistoryKeepsTime(t *testing.T) {
+	h := newHistory()
+	d := testInstance(0, 0, "1g.18gb", 50, 100, 1000)
+	at := func(ms int) time.Time { return clockOf.Add(time.Duration(ms) * time.Millisecond) }
+	add := func(ms int, util int64) {
+		one := d
+		one.v[mUtil] = measure(mUtil, util)
+		h.add(at(ms), time.Second, &snapshot{dev: []device{one}}, testHost())
+	}
+	line := func() string {
+		var b strings.Builder
+		r := h.devices[d.id()].ring(mUtil)
+		for i := 5; i >= 0; i-- {
+			p := r.ago(i)
+			if p.from == absent {
+				b.WriteString("_ ")
+			} else {
+				fmt.Fprintf(&b, "%v ", p.v)
+			}
+		}
+		return b.String()
+	}
+	add(0, 1)
+	h.add(at(1000), time.Second, nil, testHost())
+	add(1060, 2) // late, but of the same slot
+	if got := line(); got != "_ _ _ _ 1 2 " {
+		t.Errorf("late answer: %s", got)
+	}
+	add(4020, 3) // two slots were missed
+	if got := line(); got != "_ _ 1 2 _ _ 3 "[2:] {
+		t.Errorf("gap: %s", got)
+	}
+	d.born = 7
+	add(5010, 9)
+	if got := line(); got != "_ _ _ _ _ 9 " {
+		t.Errorf("another birth: %s", got)
+	}
+	d.born = 0
+	if got := line(); got != "1 2 _ _ 3 _ " {
+		t.Errorf("the old one: %s", got)
+	}
+	for i := range 40 {
+		h.add(at(6000+i*1000), time.Second, nil, testHost())
+	}
+	if len(h.devices) != 0 {
+		t.Errorf("%d series are kept of devices that are gone", len(h.devices))
+	}
+}
+
+// TestOriginsLookDifferent in text, bars and charts, also without colour.
+func TestOriginsLookDifferent(t *testing.T) {
+	seen := map[string]string{}
+	for name, v := range map[string]value{
+		"absent": lack(inUse), "zero": measure(mUtil, 0), "measured": measure(mUtil, 5000),
+		"estimated": measure(mUtil, 5000).estimate(), "held": measure(mUtil, 5000).hold(time.Second),
+	} {
+		var g grid
+		g.resize(20, 6)
+		vw := &view{past: newHistory()}
+		p := painter{&g, vw}
+		p.line(rect{0, 0, 20, 1}, 0).value(v, percent, green).str(" ", 0).bar(v, measure100, 8, green)
+		n, _ := v.num()
+		p.chart(rect{0, 1, 1, 5}, measure100, green, func(i int) point {
+			if i > 0 {
+				return point{}
+			}
+			return point{float32(n), v.from}
+		})
+		for i := range g.cells {
+			g.cells[i].s &= attributes
+		}
+		text := fmt.Sprint(g.cells[:20])
+		chart := fmt.Sprint(g.cells[20:])
+		for part, look := range map[string]string{"text": text, "chart": chart} {
+			if other, ok := seen[part+look]; ok {
+				t.Errorf("%s of %s looks like %s", part, name, other)
+			}
+			seen[part+look] = name
+		}
+	}
+}
+
+func TestShowSize(t *testing.T) {
+	for bytes, want := range map[int64]string{
+		0: "0M", 1 << 20: "1M", 999 << 20: "999M", 1000 << 20: "1.0G", 1 << 30: "1.0G", 40000 << 20: "39.1G", 100 << 30: "100G", 1024 << 30: "1024G",
+	} {
+		if got := string(measure(mMemUsed, bytes).showSize(nil)); got != want {
+			t.Errorf("%d: %s, want %s", bytes, got, want)
+		}
+	}
+	v := measure(mMemUsed, 40000<<20)
+	if a, b, c := string(v.hold(0).showSize(nil)), string(v.estimate().showSize(nil)), string(lack(inUse).showSize(nil)); a != "39.1G*" || b != "~39.1G" || c != "-" {
+		t.Errorf("%s %s %s", a, b, c)
+	}
+}
+
+// BenchmarkFrame paints and flushes a frame in which the charts move.
+func BenchmarkFrame(b *testing.B) {
+	v := testView(eightBySeven())
+	v.sel = 1
+	var scr screen
+	scr.resize(160, 45)
+	var out countingWriter
+	at := clockOf
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		at = at.Add(time.Second)
+		for j := range v.snap.dev {
+			v.snap.dev[j].v[mUtil] = measure(mUtil, int64((i*i+j*7)%30+40)*100)
+			v.snap.dev[j].v[mDRAM] = measure(mDRAM, int64((i*i+j*7)%20+30)*100)
+			v.rows[j].device = v.snap.dev[j]
+		}
+		v.host.cpu = measure(mHostCPU, int64(i*i%20+10)*100)
+		v.now = at
+		v.past.add(at, time.Second, v.snap, v.host)
+		paint(&scr.want, v)
+		_ = scr.flush(&out)
+	}
+	b.ReportMetric(float64(out)/float64(b.N), "bytes/frame")
+}
+
+type countingWriter int
+
+func (n *countingWriter) Write(b []byte) (int, error) {
+	*n += countingWriter(len(b))
+	return len(b), nil
+}
