@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 			procRoot = root
 		}
 		version = "test"
+		if os.Getenv("MIG_GPU_MON_TEST_PANIC") != "" {
+			time.AfterFunc(time.Second, func() { guard(func() { panic("test") }) })
+		}
 		main()
 	}
 	flag.Parse()

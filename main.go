@@ -727,13 +727,11 @@ type screenLoop struct {
 	past   *history
 	v      view
 
-	chosen   deviceID  // of the selection, which follows the device and not its number
-	known    []listed  // rows of the snapshot before
-	gone     []listed  // instances that were removed lately
-	primed   bool      // the first snapshot is there
-	entered  bool      // something may be drawn
-	releases bool      // by SIGUSR1, which ends by itself
-	lastTick time.Time // of the grid
+	chosen  deviceID // of the selection, which follows the device and not its number
+	known   []listed // rows of the snapshot before
+	gone    []listed // instances that were removed lately
+	primed  bool     // the first snapshot is there
+	entered bool     // something may be drawn
 }
 
 // intervals are the steps of the keys + and -.
@@ -791,8 +789,11 @@ func (l *screenLoop) run(src *nvmlSource) int {
 				start = time.Now().Add(secondRead - l.v.interval)
 			}
 		case <-tick.C:
-			l.tick()
+			wait := l.tick()
 			tick.Reset(untilNext(start, time.Now(), l.v.interval))
+			if wait {
+				continue
+			}
 		case <-paint.C:
 			l.entered = true
 		case b, ok := <-keys:
@@ -876,16 +877,18 @@ func (l *screenLoop) release(yes bool) {
 	l.v.paused = yes
 }
 
-// tick is a point of the grid: the driver is asked, and if it still owes an answer, a gap is what history gets.
-func (l *screenLoop) tick() {
+// tick is a point of the grid: the driver is asked, and the frame waits for its answer. If it still owes
+// the one before, a gap is what history gets, and the frame is drawn at once.
+func (l *screenLoop) tick() (wait bool) {
 	now := time.Now()
 	l.hosts.read(&l.host, now)
-	l.lastTick = now
-	if !l.v.paused {
+	l.askShares()
+	if !l.v.paused && l.asked.IsZero() {
 		l.ask()
+		return true
 	}
 	l.past.add(now, l.v.interval, nil, &l.host)
-	l.askShares()
+	return false
 }
 
 // walks is where the PSS sampler answers, nil before it was started.
@@ -941,12 +944,13 @@ func (l *screenLoop) begin(s *snapshot) int {
 	if l.tooMany(s) {
 		l.v.mode = viewNode
 	}
-	me := ""
+	// The number too: names are looked up in the background and seldom there yet.
+	mine := []string{strconv.Itoa(os.Getuid())}
 	if u, err := user.Current(); err == nil {
-		me = u.Username
+		mine = append(mine, u.Username)
 	}
 	for _, p := range s.proc {
-		if p.known && p.user == me && shows(&s.dev[p.dev]) {
+		if p.known && slices.Contains(mine, p.user) && shows(&s.dev[p.dev]) {
 			l.chosen = s.dev[p.dev].id()
 			return -1
 		}
