@@ -502,7 +502,7 @@ func (r *hostReader) readLimits() {
 
 // limitsIn walks from path up. In a container path is the host's, of which only the mount's root is there.
 func (r *hostReader) limitsIn(mount, path string) {
-	for dir := filepath.Join(mount, path); ; dir = filepath.Dir(dir) {
+	for dir := filepath.Join(mount, filepath.Clean("/"+path)); ; dir = filepath.Dir(dir) {
 		r.limitAt(dir)
 		if dir == mount || len(dir) < len(mount) {
 			return
