@@ -96,8 +96,8 @@ const (
 )
 
 const usage = `Usage: mig-gpu-mon [-plain | -csv | -procs] [options]
-Activity, memory and processes of every NVIDIA MIG instance, live: full screen on
-a terminal (? shows the keys), rows in a pipe or with one of these:
+Activity, memory and processes of every NVIDIA MIG instance, live. Full screen
+on a terminal (? shows the keys), rows in a pipe or with one of these:
   -plain          a row per instance per tick in the manner of nvidia-smi dmon
   -csv            the same as csv, ISO time first, empty for unknown
   -procs          a row for each process instead
