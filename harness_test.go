@@ -88,7 +88,7 @@ func compileDouble(defines []string) (string, error) {
 	for _, d := range defines {
 		args = append(args, "-D"+d)
 	}
-	cmd := exec.Command(cc, append(args, "-", "-lpthread", "-lm")...)
+	cmd := exec.Command(cc, append(args, "-", "-lpthread")...)
 	cmd.Stdin = bytes.NewReader(source)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("compiling the double: %w\n%s", err, out)

@@ -242,7 +242,7 @@ func parseInterval(text string) (time.Duration, error) {
 
 // run is the program: it answers the exit code, above 128 to die of that signal.
 func run(args []string, stdout *os.File, stderr io.Writer) int {
-	debug.SetGCPercent(20) // a small heap: what is collected here lives for one tick
+	debug.SetGCPercent(10) // a small heap: what is collected here lives for one tick
 	c, err := parse(args, stdout)
 	if errors.Is(err, errShown) {
 		return exitOK

@@ -968,14 +968,14 @@ func (p painter) pcieChart(r rect, tx, rx value, past *series) {
 	a, b := past.ring(mPcieTx), past.ring(mPcieRx)
 	sum := func(i int) point {
 		x, y := a.ago(i), b.ago(i)
-		if x.from == absent || y.from == absent {
-			return point{}
+		if x.from() == absent || y.from() == absent {
+			return 0
 		}
-		return point{x.v + y.v, max(x.from, y.from)}
+		return newPoint(x.num()+y.num(), max(x.from(), y.from()))
 	}
 	var most float32
 	for i := range r.w {
-		most = max(most, sum(i).v)
+		most = max(most, sum(i).num())
 	}
 	scale := roundScale(most)
 	l := p.line(r, 0).str("PCIe tx ", titleStyle).value(tx, byteRate, lightCyan).str(" rx ", titleStyle).value(rx, byteRate, lightCyan)
@@ -1002,15 +1002,15 @@ func (p painter) chart(r rect, full float32, st style, at func(i int) point) {
 	gl := p.glyphs()
 	for i := range r.w {
 		pt := at(i)
-		if pt.from == absent {
+		if pt.from() == absent {
 			continue
 		}
 		s := st
-		if pt.from == estimated {
+		if pt.from() == estimated {
 			s |= dim
 		}
-		level := max(int(math.Ceil(float64(min(pt.v/full, 1)*float32(8*rows)))), 1)
-		if pt.v == 0 {
+		level := max(int(math.Ceil(float64(min(pt.num()/full, 1)*float32(8*rows)))), 1)
+		if pt.num() == 0 {
 			s = grey
 		}
 		for row := range rows {
@@ -1018,9 +1018,9 @@ func (p painter) chart(r rect, full float32, st style, at func(i int) point) {
 			top := eighths > 0 && level <= 8*(row+1)
 			x, y := r.x+r.w-1-i, r.y+r.h-1-row
 			switch {
-			case pt.from == held && top:
+			case pt.from() == held && top:
 				p.g.put(x, y, heldMark, grey)
-			case pt.from != held && eighths > 0:
+			case pt.from() != held && eighths > 0:
 				p.g.put(x, y, gl.level[eighths-1], s)
 			}
 		}
@@ -1122,19 +1122,19 @@ func (p painter) ramChart(r rect) {
 	rows := r.h - 1
 	for i := range r.w {
 		u, c := p.v.past.memUsed.ago(i), p.v.past.memCache.ago(i)
-		if u.from == absent {
+		if u.from() == absent {
 			continue
 		}
 		scale := float32(8*rows) / float32(total)
-		used := max(int(u.v*scale+0.5), 1)
+		used := max(int(u.num()*scale+0.5), 1)
 		all := used
-		if c.from != absent {
-			all = max(int((u.v+c.v)*scale+0.5), used)
+		if c.from() != absent {
+			all = max(int((u.num()+c.num())*scale+0.5), used)
 		}
 		st := red
-		if u.v < 0.5*float32(total) {
+		if u.num() < 0.5*float32(total) {
 			st = green
-		} else if u.v < 0.8*float32(total) {
+		} else if u.num() < 0.8*float32(total) {
 			st = yellow
 		}
 		p.stack(r.x+r.w-1-i, r.y+r.h-1, rows, used, all, st)

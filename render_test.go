@@ -312,10 +312,10 @@ func TestHistoryKeepsTime(t *testing.T) {
 		r := h.devices[d.id()].ring(mUtil)
 		for i := 5; i >= 0; i-- {
 			p := r.ago(i)
-			if p.from == absent {
+			if p.from() == absent {
 				b.WriteString("_ ")
 			} else {
-				fmt.Fprintf(&b, "%v ", p.v)
+				fmt.Fprintf(&b, "%.0f ", p.num())
 			}
 		}
 		return b.String()
@@ -362,9 +362,9 @@ func TestOriginsLookDifferent(t *testing.T) {
 		n, _ := v.num()
 		p.chart(rect{0, 1, 1, 5}, measure100, green, func(i int) point {
 			if i > 0 {
-				return point{}
+				return 0
 			}
-			return point{float32(n), v.from}
+			return newPoint(float32(n), v.from)
 		})
 		for i := range g.cells {
 			g.cells[i].s &= attributes

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -246,31 +245,39 @@ func parseCommand(b []byte) string {
 	return printable(text)
 }
 
-var (
-	slurmJob  = regexp.MustCompile(`/(job_\d+)(?:/|$)`)
-	podUID    = regexp.MustCompile(`pod([0-9a-f]{8})[-_]?[0-9a-f]{4}`)
-	container = regexp.MustCompile(`(?:/docker/|/lxc/|docker-|cri-containerd-|crio-|libpod-)([0-9a-f]{12})[0-9a-f]{52}`)
-)
-
-// parseJob names who started a process, from its cgroup paths (v1 has a line per controller, v2 one).
+// parseJob names who started a process, from its cgroup paths (v1 has a line per controller, v2 one):
+// Slurm's job_1234, a pod by the start of its uid, or a container by the start of its id.
 func parseJob(b []byte) string {
 	for line := range bytes.Lines(b) {
 		parts := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte{':'}, 3)
 		if len(parts) < 3 {
 			continue
 		}
-		path := parts[2]
-		if m := slurmJob.FindSubmatch(path); m != nil {
-			return string(m[1])
+		path := string(parts[2])
+		inPod := strings.Contains(path, "kubepods")
+		for step := range strings.SplitSeq(path, "/") {
+			if id, ok := strings.CutPrefix(step, "job_"); ok && id != "" && strings.Trim(id, "0123456789") == "" {
+				return step
+			}
+			// kubepods-burstable-pod1a2b3c4d_5e6f_... of systemd, pod1a2b3c4d-5e6f-... of cgroupfs
+			if i := strings.LastIndex(step, "pod"); inPod && i >= 0 && hexStart(step[i+3:]) >= 8 {
+				return "pod:" + step[i+3:i+11]
+			}
 		}
-		if m := podUID.FindSubmatch(path); m != nil && bytes.Contains(path, []byte("kubepods")) {
-			return "pod:" + string(m[1])
-		}
-		if m := container.FindSubmatch(path); m != nil {
-			return "docker:" + string(m[1])
+		// docker-ID.scope, /docker/ID, cri-containerd-ID.scope, crio-ID.scope, libpod-ID.scope
+		for step := range strings.SplitSeq(path, "/") {
+			id := step[strings.LastIndexByte(step, '-')+1:]
+			if hexStart(id) == 64 {
+				return "docker:" + id[:12]
+			}
 		}
 	}
 	return "-"
+}
+
+// hexStart is the number of lower-case hex digits that s starts with.
+func hexStart(s string) int {
+	return len(s) - len(strings.TrimLeft(s, "0123456789abcdef"))
 }
 
 // onWSL says that this is a Linux under Windows, where the driver is the host's.
