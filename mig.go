@@ -197,9 +197,12 @@ func (s *nvmlSource) adopt(old []*node) {
 	}
 }
 
-// same says that o is the same instance. UUIDs are made from the placement, so they are not enough.
+// same says that o is the same instance. UUIDs are made from the placement, so they are not enough; what
+// could not be read of one of the two does not tell them apart.
 func (n *node) same(o *node) bool {
-	return n.uuid == o.uuid && n.gi == o.gi && n.ci == o.ci && n.profile == o.profile
+	id := func(a, b int) bool { return a == b || a < 0 || b < 0 }
+	return n.gpu == o.gpu && n.uuid == o.uuid && id(n.gi, o.gi) && id(n.ci, o.ci) &&
+		(n.profile == o.profile || n.profile == "" || o.profile == "")
 }
 
 // findSlot is the instance that was in this slot in the generation before.
@@ -516,6 +519,9 @@ func (s *nvmlSource) lookAround() bool {
 // begin clears n for a tick: every value is absent until something answers it.
 func (s *nvmlSource) begin(n *node) {
 	n.gone, n.fault, n.src, n.procHeld = nvml.SUCCESS, notRead, srcNone, 0
+	if n.parent != nil {
+		n.h = nil // until this tick has fetched it and seen whose it is
+	}
 	for m := range n.v {
 		n.v[m] = lack(notRead)
 		if n.parent != nil && metrics[m].gpuOnly {

@@ -767,6 +767,10 @@ func (s *nvmlSource) readProcesses(g *node) {
 	}
 	idsKnown := code == nvml.SUCCESS && !slices.ContainsFunc(g.list, func(e procEntry) bool { return g.owner(e) == nil })
 	for _, n := range g.inst {
+		if n.h == nil { // it is not known who is there in this tick
+			n.procs = n.procs[:0]
+			continue
+		}
 		if !idsKnown {
 			var own nvml.Return
 			n.list, own = s.listProcesses(n, n.list)

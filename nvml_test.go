@@ -318,6 +318,20 @@ proc 0 pid=4000001 type=C mem=19000 gi=5 ci=0
 	}
 }
 
+// TestNoHandleOutlivesItsTick: when the MIG mode cannot be read in the tick in which an instance is replaced,
+// the handles of the tick before must not be used (the double complains of a stale one).
+func TestNoHandleOutlivesItsTick(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "300")
+	l.await(`^ +0 +1 .* gpm `)
+	m.tell("fail nvmlDeviceGetMigMode code=999 times=3\ngone proc 0 pid=4000002\ngone mig 0.1\nmig 0.1 gi=5 ci=0 profile=1g.18gb mem=16384 used=17 handle=1")
+	l.await(`^# gpu 0: unknown_error`)
+	l.await(`^ +0 +1 +3 +0 +2g\.35gb +\? +- +- +- +- +- +- +- $`)
+	l.await(`^# instance 0\.1 added \(gi 5, 1g\.18gb\)`)
+	l.end(syscall.SIGTERM)
+}
+
 // TestRelease: SIGUSR1 closes the session so that an administrator can destroy instances; SIGUSR2 takes
 // it up again.
 func TestRelease(t *testing.T) {
