@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -45,6 +46,59 @@ func BenchmarkCollect(b *testing.B) {
 		b.Fatalf("%d devices", len(snap.dev))
 	}
 	s.close()
+}
+
+// BenchmarkOwnCPU compares the processor time of a dashboard's tick, from collection to the bytes of a
+// frame of 160x45, with that of the bare collection, in one run: "ratio" is the one over the other.
+func BenchmarkOwnCPU(b *testing.B) {
+	lib := filepath.Join(double(b, "BRANCH=590"), "libnvidia-ml.so.1")
+	b.Setenv("FAKENVML_SCENARIO", "testdata/scenarios/eight-seven.txt")
+	s := &nvmlSource{path: lib, procs: newProcReader("/proc", guard)}
+	for m := range s.want {
+		s.want[m] = true
+	}
+	v := &view{past: newHistory(), host: &hostState{}, interval: time.Second, hostName: "bench"}
+	hosts := newHostReader("/proc", "/sys/fs/cgroup")
+	var snap snapshot
+	var scr screen
+	scr.resize(160, 45)
+	var bare, whole time.Duration
+	for b.Loop() {
+		for _, paints := range []bool{false, true} {
+			time.Sleep(120 * time.Millisecond)
+			before := ownCPU(b)
+			if err := s.sample(&snap); err != nil {
+				b.Fatal(err)
+			}
+			if !paints {
+				bare += ownCPU(b) - before
+				continue
+			}
+			hosts.read(v.host, snap.at)
+			v.snap, v.now, v.rows = &snap, snap.at, v.rows[:0]
+			for i := range snap.dev {
+				v.rows = append(v.rows, listed{device: snap.dev[i]})
+			}
+			v.sel = 1
+			v.past.add(snap.at, 300*time.Millisecond, &snap, v.host)
+			paint(&scr.want, v)
+			_ = scr.flush(io.Discard)
+			whole += ownCPU(b) - before
+		}
+	}
+	b.ReportMetric(float64(whole)/float64(bare), "ratio")
+	b.ReportMetric(float64(bare.Microseconds())/float64(b.N), "bare-us/tick")
+	s.close()
+}
+
+// ownCPU is the processor time that this process has used.
+func ownCPU(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkRows writes the rows of 56 instances.

@@ -31,8 +31,11 @@ func TestMain(m *testing.M) {
 			procRoot = root
 		}
 		version = "test"
-		if os.Getenv("MIG_GPU_MON_TEST_PANIC") != "" {
+		switch os.Getenv("MIG_GPU_MON_TEST_PANIC") {
+		case "goroutine":
 			time.AfterFunc(time.Second, func() { guard(func() { panic("test") }) })
+		case "loop":
+			testOnlyTick = func() { panic("test") }
 		}
 		main()
 	}

@@ -727,11 +727,12 @@ type screenLoop struct {
 	past   *history
 	v      view
 
-	chosen  deviceID // of the selection, which follows the device and not its number
-	known   []listed // rows of the snapshot before
-	gone    []listed // instances that were removed lately
-	primed  bool     // the first snapshot is there
-	entered bool     // something may be drawn
+	chosen     deviceID // of the selection, which follows the device and not its number
+	known      []listed // rows of the snapshot before
+	gone       []listed // instances that were removed lately
+	primed     bool     // the first snapshot is there
+	noticeTill time.Time
+	entered    bool // something may be drawn
 }
 
 // intervals are the steps of the keys + and -.
@@ -751,6 +752,7 @@ const (
 	firstPaint = 300 * time.Millisecond // then a frame is shown even if the driver has not answered
 	secondRead = 250 * time.Millisecond // after the first sample, for values that need two
 	escapeWait = 50 * time.Millisecond
+	noticeFor  = 5 * time.Second
 )
 
 // run is the event loop: whatever happened is handled, then everything that waits, then one frame.
@@ -871,15 +873,19 @@ func (l *screenLoop) release(yes bool) {
 		o = orderRelease
 	}
 	if !l.order(o) {
-		l.v.notice = "the driver does not answer"
+		l.say("the driver does not answer")
 		return
 	}
 	l.v.paused = yes
 }
 
+// testOnlyTick lets a test make the loop itself panic.
+var testOnlyTick = func() {}
+
 // tick is a point of the grid: the driver is asked, and the frame waits for its answer. If it still owes
 // the one before, a gap is what history gets, and the frame is drawn at once.
 func (l *screenLoop) tick() (wait bool) {
+	testOnlyTick()
 	now := time.Now()
 	l.hosts.read(&l.host, now)
 	l.askShares()
@@ -929,7 +935,15 @@ func (l *screenLoop) answer(s *snapshot) int {
 	}
 	l.v.snap = s
 	l.list(s)
+	if n := len(s.notes); n > 0 {
+		l.say(s.notes[n-1])
+	}
 	return -1
+}
+
+// say shows text in the header for a while, or until the next key.
+func (l *screenLoop) say(text string) {
+	l.v.notice, l.noticeTill = text, time.Now().Add(noticeFor)
 }
 
 // begin finds where the selection starts: on an instance that runs a process of this user, else on one
@@ -1077,7 +1091,7 @@ func (l *screenLoop) key(k key, seq []byte, cont <-chan os.Signal) int {
 		}
 	case 's':
 		l.v.sort = (l.v.sort + 1) % sortOrders
-		l.v.notice = "table sorted by " + sortWords[l.v.sort]
+		l.say("table sorted by " + sortWords[l.v.sort])
 		l.relist()
 	case 'm':
 		l.v.pss = !l.v.pss
@@ -1172,6 +1186,9 @@ func (l *screenLoop) draw() {
 		_, _ = l.term.Write([]byte(widthProbe))
 	}
 	l.v.now = time.Now()
+	if l.v.now.After(l.noticeTill) {
+		l.v.notice = ""
+	}
 	l.v.silent = 0
 	if late := time.Since(l.asked); !l.asked.IsZero() && late >= patience(l.v.interval) {
 		l.v.silent = late

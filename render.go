@@ -53,7 +53,7 @@ type view struct {
 	hostName string
 	silent   time.Duration // how long an answer of the driver is overdue, 0: it is not
 	paused   bool
-	notice   string // in the header until the next key
+	notice   string // in the header for a while
 	mode     viewMode
 	help     bool
 	sort     sortOrder

@@ -183,6 +183,7 @@ func TestGoldenFrames(t *testing.T) {
 		{"four-200x50", 200, 50, fourInstances(), 3, nil},
 		{"four-40x12", 40, 12, fourInstances(), 1, nil},
 		{"four-ascii", 120, 35, fourInstances(), 1, func(v *view) { v.ascii = true }},
+		{"four-mono", 120, 35, fourInstances(), 1, nil},
 		{"absent", 160, 45, allAbsent(), 1, nil},
 		{"held-estimated", 160, 45, heldAndEstimated(), 1, nil},
 		{"silent", 120, 35, fourInstances(), 1, func(v *view) { v.silent = 12 * time.Second }},
@@ -207,6 +208,9 @@ func TestGoldenFrames(t *testing.T) {
 			var g grid
 			g.resize(c.w, c.h)
 			paint(&g, v)
+			if c.name == "four-mono" {
+				(&screen{want: g, mono: true}).reduce()
+			}
 			golden(t, "frame-"+c.name+".txt", picture(&g))
 		})
 	}

@@ -75,18 +75,20 @@ func TestDashboardRestores(t *testing.T) {
 		end  func(*pty, *exec.Cmd)
 		code int // -1: by a signal
 	}{
-		"q":       {func(p *pty, _ *exec.Cmd) { p.send("q") }, 0},
-		"ctrl-c":  {func(p *pty, _ *exec.Cmd) { p.send("\x03") }, 0},
-		"sigterm": {func(_ *pty, cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGTERM) }, -1},
-		"sigint":  {func(_ *pty, cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGINT) }, -1},
-		"sighup":  {func(_ *pty, cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGHUP) }, -1},
-		"panic":   {func(*pty, *exec.Cmd) {}, 1},
+		"q":                    {func(p *pty, _ *exec.Cmd) { p.send("q") }, 0},
+		"ctrl-c":               {func(p *pty, _ *exec.Cmd) { p.send("\x03") }, 0},
+		"sigterm":              {func(_ *pty, cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGTERM) }, -1},
+		"sigint":               {func(_ *pty, cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGINT) }, -1},
+		"sighup":               {func(_ *pty, cmd *exec.Cmd) { _ = cmd.Process.Signal(syscall.SIGHUP) }, -1},
+		"panic in a goroutine": {func(*pty, *exec.Cmd) {}, 1},
+		"panic in the loop":    {func(*pty, *exec.Cmd) {}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t, "h200-580")
-			if name == "panic" {
-				m.env = append(m.env, "MIG_GPU_MON_TEST_PANIC=1")
+			where, panics := strings.CutPrefix(name, "panic in ")
+			if panics {
+				m.env = append(m.env, "MIG_GPU_MON_TEST_PANIC="+strings.Fields(where)[1])
 			}
 			p, cmd := startDashboard(t, m, 100, 30)
 			before := p.modes()
@@ -100,17 +102,17 @@ func TestDashboardRestores(t *testing.T) {
 				t.Error("the terminal's modes are not as before")
 			}
 			p.shows("\x1b[?1049l", 1) // the last bytes may still be on their way
-			if name == "panic" {
+			if panics {
 				p.shows("panic: test", 1)
 			}
 			out := p.output()
 			if strings.LastIndex(out, "\x1b[?25h") < strings.LastIndex(out, "\x1b[?25l") {
 				t.Errorf("the cursor is not restored: %q", out[max(len(out)-300, 0):])
 			}
-			if name == "panic" && !strings.Contains(out[strings.LastIndex(out, "\x1b[?1049l"):], "panic: test") {
+			if panics && !strings.Contains(out[strings.LastIndex(out, "\x1b[?1049l"):], "panic: test") {
 				t.Error("the trace is not on the normal screen")
 			}
-			if name != "panic" && m.stat("samples")+m.stat("sessions") != 0 {
+			if !panics && m.stat("samples")+m.stat("sessions") != 0 {
 				t.Errorf("%d samples, %d sessions are held at the end", m.stat("samples"), m.stat("sessions"))
 			}
 		})
