@@ -1677,8 +1677,13 @@ static nvmlReturn_t take(const char *func, const struct ent *e, int gi, nvmlGpmS
 	p->serial = e->serial;
 	p->generation = generation;
 	p->at = mono();
-	for (int id = 1; id < METRICS; id++)
-		p->value[id] = gi >= 0 ? mean_of(e->gpu, gi, id) : metric_of(e, id);
+	for (int id = 0; id < METRICS; id++)
+		p->value[id] = METRIC_ERROR + NVML_ERROR_NOT_SUPPORTED;
+	for (int i = 0; i < e->keys; i++) { /* the compute instances of one GPU instance have the same metrics */
+		int id = strncmp(e->key[i], "gpm.", 4) == 0 ? atoi(e->key[i] + 4) : 0;
+		if (id > 0 && id < METRICS)
+			p->value[id] = (float)(gi >= 0 ? mean_of(e->gpu, gi, id) : metric_of(e, id));
+	}
 	p->filled = 1;
 	gpm_used = 1;
 	return NVML_SUCCESS;
