@@ -564,3 +564,134 @@ func TestCallBudget(t *testing.T) {
 	}
 	t.Logf("%d calls in a tick, %.1f per GPU and instance", calls, float64(calls)/64)
 }
+
+const oneH100 = `
+lib driver=580.95.05 cuda=13000 branch=590
+gpu 0 name="NVIDIA H100 PCIe" uuid=GPU-1 pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=81559 reserved=479 used=59 ecc=on sbe=0 dbe=0
+mig 0.0 gi=1 ci=0 profile=3g.40gb mem=40448 used=900
+mig 0.1 gi=2 ci=0 profile=3g.40gb mem=40448 used=26
+gpm 0.0 1=61 2=55 10=20
+gpm 0.1 1=0 2=0 10=0
+`
+
+// TestXID: an XID is told once, and stays as the last of its instance and its GPU.
+func TestXID(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, oneH100)
+	l := m.start("-plain", "-i", "200", "-s", "e")
+	l.await(`^ +0 +0 .* 0 +0 $`)
+	m.tell("xid 0 code=94 gi=2 ci=0")
+	l.await(`^# gpu 0: XID 94`)
+	l.await(`^# gpu 0\.1: XID 94`)
+	l.await(`^ +0 +- +- +- +- +0 +0 +94 $`)
+	l.await(`^ +0 +0 +1 +0 +3g\.40gb +- +0 +0 $`)
+	l.await(`^ +0 +1 +2 +0 +3g\.40gb +- +0 +94 $`)
+	l.await(`^ +0 +1 +2 +0 +3g\.40gb +- +0 +94 $`)
+	l.end(syscall.SIGTERM)
+}
+
+// TestPCIe: byte counters where the driver has them; else one GPU's blocking call per tick, in turn, and
+// only if somebody looks. A counter of 32 bits is no basis for a rate on a fast link.
+func TestPCIe(t *testing.T) {
+	t.Parallel()
+	two := func(branch int, more string) string {
+		text := fmt.Sprintf("lib driver=%d.1 cuda=13000 branch=%d\n", branch, branch)
+		for n := range 2 {
+			text += fmt.Sprintf("gpu %d name=\"NVIDIA L40S\" uuid=GPU-%d arch=8 cc=8.9 mem=46068 reserved=1 used=1 util=3 memutil=1 txbps=%d000000 rxbps=%d000000 %s\n", n, n, n+1, n+5, more)
+		}
+		return text
+	}
+	m := scriptMachine(t, two(590, ""))
+	for i, row := range m.rows("-plain", "-i", "500", "-c", "2", "-s", "t") {
+		if want := []string{"5", "1", "6", "2"}[i%2*2 : i%2*2+2]; row[5] != want[0] || row[6] != want[1] {
+			t.Errorf("counters: row %q, want %q", row, want)
+		}
+	}
+	if n := m.stat("nvmlDeviceGetPcieThroughput"); n != 0 {
+		t.Errorf("%d blocking calls although there are counters", n)
+	}
+	m = scriptMachine(t, two(550, ""))
+	rows := m.rows("-plain", "-i", "200", "-c", "4", "-s", "t")
+	for i, row := range rows[2:] {
+		if want := []string{"5", "1", "6", "2"}[i%2*2 : i%2*2+2]; row[5] != want[0] || row[6] != want[1] {
+			t.Errorf("in turn: row %q, want %q", row, want)
+		}
+	}
+	if n := m.stat("nvmlDeviceGetPcieThroughput"); n > 2*5 {
+		t.Errorf("%d blocking calls in 5 ticks, want 2 per tick", n)
+	}
+	m.rows("-plain", "-i", "200", "-c", "1")
+	if n := m.stat("nvmlDeviceGetPcieThroughput"); n > 2*5 {
+		t.Error("blocking calls although nobody looks at PCIe")
+	}
+	m = scriptMachine(t, two(590, "pciewrap=1"))
+	for _, row := range m.rows("-plain", "-i", "500", "-c", "3", "-s", "t")[4:] {
+		if row[5] != "5" && row[5] != "6" {
+			t.Errorf("wrapping counter: row %q", row)
+		}
+	}
+	if n := m.stat("nvmlDeviceGetPcieThroughput"); n == 0 {
+		t.Error("a wrapping counter was believed")
+	}
+}
+
+// TestHeldIsNotFresh: after a passing failure the memory of the tick before is not this tick's, and rows
+// do not show it.
+func TestHeldIsNotFresh(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, oneH100)
+	l := m.start("-plain", "-i", "200")
+	l.await(`^ +0 +0 .* busy +gpm +61 +55 +20 +900 `)
+	m.tell("fail nvmlDeviceGetMemoryInfo_v2 code=19 mig=0.0 times=2")
+	l.await(`^ +0 +0 .* busy +gpm +61 +55 +20 +- +- +0 $`)
+	l.await(`^ +0 +0 .* busy +gpm +61 +55 +20 +900 `)
+	m.tell("fail nvmlDeviceGetComputeRunningProcesses_v3 code=999 times=3")
+	l.await(`^ +0 +0 .* 40448 +- $`)
+	l.await(`^ +0 +0 .* 40448 +0 $`)
+	l.end(syscall.SIGTERM)
+}
+
+// TestProcessWithoutIDs: where the driver does not say on which instance a process runs, the instances
+// are asked; what none of them claims is the GPU's alone.
+func TestProcessWithoutIDs(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, oneH100+"proc 0 pid=4000001 type=C mem=100\nproc 0 pid=4000002 type=C mem=50 gi=2 ci=0\n")
+	rows := m.rows("-procs", "-i", "200", "-c", "1")
+	if len(rows) != 2 || rows[0][1] != "-" || rows[0][4] != "4000001" || rows[1][1] != "1" || rows[1][4] != "4000002" {
+		t.Errorf("rows %q", rows)
+	}
+	rows = m.rows("-plain", "-i", "200", "-c", "1")
+	if rows[0][12] != "0" || rows[1][12] != "1" {
+		t.Errorf("rows %q", rows)
+	}
+}
+
+// TestMIGModeSwitched while running: the GPU's row gives way to its instances' and back.
+func TestMIGModeSwitched(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, strings.Replace(oneH100, "mig=on", "mig=off util=7 memutil=1", 1))
+	l := m.start("-plain", "-i", "200")
+	l.await(`^ +0 +- +- +- +- +busy +nvml +7 `)
+	m.tell("migmode 0 on")
+	l.await(`^ +0 +0 +1 +0 +3g\.40gb +busy +gpm +61 `)
+	m.tell("gone mig 0.0\ngone mig 0.1")
+	l.await(`^ +0 +- +- +- +- empty +- +- `)
+	m.tell("migmode 0 off")
+	l.await(`^ +0 +- +- +- +- +busy +nvml +7 `)
+	l.end(syscall.SIGTERM)
+	if n := m.stat("samples"); n != 0 {
+		t.Errorf("%d samples are alive", n)
+	}
+}
+
+// TestGPUVanishes: a GPU that is gone stays as lost until a new session no longer has it.
+func TestGPUVanishes(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "two-whole")
+	l := m.start("-plain", "-i", "200")
+	l.await(`^ +1 .* busy `)
+	m.tell("gone gpu 1")
+	l.await(`^# gpu 1: gpu_lost`)
+	l.await(`^ +1 +- +- +- +- +lost +- +- `)
+	l.end(syscall.SIGTERM)
+}
