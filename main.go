@@ -136,6 +136,14 @@ func badUsage(hint, format string, args ...any) error {
 
 var errShown = errors.New("shown") // -h, -version, -s help: answered, exit 0
 
+// show answers a question of the command line.
+func show(stdout io.Writer, text string) error {
+	if _, err := io.WriteString(stdout, text); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return errShown
+}
+
 // parse checks the command line.
 func parse(args []string, stdout io.Writer) (*config, error) {
 	fs := flag.NewFlagSet("mig-gpu-mon", flag.ContinueOnError)
@@ -162,16 +170,13 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		_, _ = io.WriteString(stdout, usage)
-		return nil, errShown
+		return nil, show(stdout, usage)
 	case err != nil:
 		return nil, badUsage("mig-gpu-mon -h lists the flags", "%v", err)
 	case *showVersion:
-		fmt.Fprintf(stdout, "mig-gpu-mon %s\n", versionText())
-		return nil, errShown
+		return nil, show(stdout, "mig-gpu-mon "+versionText()+"\n")
 	case given["s"] && *letters == "help":
-		_, _ = io.WriteString(stdout, groupHelp())
-		return nil, errShown
+		return nil, show(stdout, groupHelp())
 	case fs.NArg() > 0:
 		return nil, badUsage("mig-gpu-mon -h lists the flags", "unexpected argument %q", fs.Arg(0))
 	case given["d"]:
@@ -224,10 +229,8 @@ const intervalHint = "-i is the interval (-i 5s for five seconds); devices are c
 func parseInterval(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if ms, e := strconv.Atoi(text); e == nil {
+		ms = min(max(ms, 0), int(2*maxInterval/time.Millisecond)) // far from overflowing
 		d, err = time.Duration(ms)*time.Millisecond, nil
-		if ms > int(maxInterval/time.Millisecond) {
-			d = 2 * maxInterval
-		}
 	}
 	switch {
 	case err != nil:
@@ -252,7 +255,8 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	}
 	out := stdout
 	if c.file != "" {
-		if out, err = os.OpenFile(c.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644); err != nil {
+		// Not blocking, so that a FIFO that nobody reads is an error now and not a program that hangs.
+		if out, err = os.OpenFile(c.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o644); err != nil {
 			return fail(stderr, fmt.Errorf("opening -f file: %w", err))
 		}
 	}
@@ -405,14 +409,18 @@ func (s *sampler) take(snap *snapshot) {
 	s.asked = time.Time{}
 }
 
-// order passes o on; false when the sampler hangs and its queue is full.
+// order passes o on; false when the sampler hangs and its queue is as full as it may be: two places are
+// kept for a sample and for closing, so that neither ever waits.
 func (s *sampler) order(o order) bool {
-	select {
-	case s.orders <- request{order: o}:
-		return true
-	default:
+	kept := 2
+	if o == orderClose {
+		kept = 0
+	}
+	if len(s.orders) >= cap(s.orders)-kept {
 		return false
 	}
+	s.orders <- request{order: o}
+	return true
 }
 
 // close has the sampler give back what it holds, unless it is in the driver's hands.
@@ -445,27 +453,28 @@ type textLoop struct {
 	w      *textWriter
 	stderr io.Writer
 
-	silent  bool     // rows of "-" are being written
-	primed  bool     // the first snapshot, which starts the first interval, is there
-	ticks   int      // rows' ticks so far
-	pending []string // notes that no row has carried yet
+	silent  bool      // rows of "-" are being written
+	late    bool      // an answer came after such rows and waits for its tick
+	lacked  bool      // the last rows lacked a reading
+	ticked  time.Time // when the last tick was
+	primed  bool      // the first snapshot, which starts the first interval, is there
+	ticks   int       // rows' ticks so far
+	pending []string  // notes that no row has carried yet
 }
 
 func (l *textLoop) run() int {
-	signals := make(chan os.Signal, 8)
+	signals, urgent := make(chan os.Signal, 8), make(chan os.Signal)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup stays in force
 		signal.Notify(signals, syscall.SIGHUP)
 	}
+	guard(func() { forward(signals, urgent) })
+	if d := l.deadline(); d > 0 {
+		time.AfterFunc(d, func() { signals <- timeUp{} })
+	}
 	start := time.Now()
 	l.ask()
-	tick := time.NewTimer(l.c.interval)
-	first := time.NewTimer(firstAnswer)
-	var end <-chan time.Time
-	if l.c.count > 0 {
-		end = time.After(time.Duration(l.c.count)*l.c.interval + 10*time.Second)
-	}
-	resume := time.NewTimer(time.Hour)
+	tick, first, resume := time.NewTimer(l.c.interval), time.NewTimer(firstAnswer), time.NewTimer(time.Hour)
 	resume.Stop()
 	for {
 		code := -1
@@ -479,42 +488,92 @@ func (l *textLoop) run() int {
 			if !wasPrimed && l.primed {
 				// The grid starts where the first sample ended, so that the first row covers a whole interval.
 				start = time.Now()
+				l.ticked = start
 				tick.Reset(l.c.interval)
 			}
 		case <-tick.C:
 			code = l.tick()
 			tick.Reset(untilNext(start, time.Now(), l.c.interval))
 		case <-first.C:
-			if !l.primed && l.c.count > 0 {
-				code = l.noAnswer()
-			} else if !l.primed {
-				fmt.Fprintln(l.stderr, "mig-gpu-mon: the driver has not answered for 30 s; still waiting")
-			}
-		case <-end:
-			code = exitSilent
-			if !l.primed {
-				code = l.noAnswer()
-			}
+			code = l.stillNothing()
 		case <-resume.C:
 			code = l.signalled(orderResume, "resumed")
-		case sig := <-signals:
-			switch sig {
-			case syscall.SIGUSR1:
-				code = l.signalled(orderRelease, "released: the NVML session is closed for 60 s (SIGUSR2 resumes)")
-				resume.Reset(releaseFor)
-			case syscall.SIGUSR2:
-				if resume.Stop() {
-					code = l.signalled(orderResume, "resumed")
-				}
-			default:
-				code = 128 + int(sig.(syscall.Signal))
-			}
+		case sig := <-urgent:
+			code = l.signal(sig, resume)
 		}
 		if code >= 0 {
 			l.close()
 			return code
 		}
 	}
+}
+
+// signal is what a signal does; the answer is the exit code, -1 to go on.
+func (l *textLoop) signal(sig os.Signal, resume *time.Timer) int {
+	switch sig {
+	case syscall.SIGUSR1:
+		resume.Reset(releaseFor)
+		return l.signalled(orderRelease, "released: the NVML session is closed for 60 s (SIGUSR2 resumes)")
+	case syscall.SIGUSR2:
+		if !resume.Stop() {
+			return -1
+		}
+		return l.signalled(orderResume, "resumed")
+	case timeUp{}:
+		switch {
+		case !l.primed:
+			return l.noAnswer()
+		case l.overdue() || l.ticks == 0 || l.lacked:
+			return exitSilent
+		}
+		return exitOK
+	}
+	return 128 + int(sig.(syscall.Signal))
+}
+
+// deadline is when a run with -c ends by itself, 0 for never.
+func (l *textLoop) deadline() time.Duration {
+	if l.c.count == 0 || time.Duration(l.c.count) > (1<<62)/l.c.interval {
+		return 0
+	}
+	return time.Duration(l.c.count)*l.c.interval + 10*time.Second
+}
+
+// timeUp is a deadline, passed on like a signal.
+type timeUp struct{}
+
+func (timeUp) String() string { return "time is up" }
+func (timeUp) Signal()        {}
+
+// forward passes signals on to a loop. Should that be held in a write, by a pipe or a terminal that nobody
+// reads, those that end the program end it all the same.
+func forward(from <-chan os.Signal, to chan<- os.Signal) {
+	for sig := range from {
+		select {
+		case to <- sig:
+			continue
+		case <-time.After(time.Second):
+		}
+		switch sig {
+		case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
+			leaveTerminal()
+			die(sig.(syscall.Signal))
+		case timeUp{}:
+			os.Exit(exitSilent)
+		}
+	}
+}
+
+// stillNothing is what firstAnswer without an answer means.
+func (l *textLoop) stillNothing() int {
+	switch {
+	case l.primed:
+		return -1
+	case l.c.count > 0:
+		return l.noAnswer()
+	}
+	fmt.Fprintln(l.stderr, "mig-gpu-mon: the driver has not answered for 30 s; still waiting")
+	return -1
 }
 
 func (l *textLoop) noAnswer() int {
@@ -532,18 +591,37 @@ func (l *textLoop) signalled(o order, says string) int {
 	if !l.order(o) {
 		says = "the driver does not answer: ignored"
 	}
+	if !l.w.started {
+		l.pending = append(l.pending, says)
+		return -1
+	}
 	return l.written(l.w.comment(says))
 }
 
-// tick asks for the next sample; while one is overdue for longer than patience, it writes rows of "-".
+// overdue says that an answer is late beyond patience.
+func (l *textLoop) overdue() bool {
+	return !l.asked.IsZero() && time.Since(l.asked) >= patience(l.c.interval)
+}
+
+// tick asks for the next sample; while one is overdue it writes rows of "-". An answer that came after
+// such rows is this tick's.
 func (l *textLoop) tick() int {
+	now := time.Now()
+	if now.Sub(l.ticked) > l.c.interval*3/2 {
+		l.w.skipped = true // stopped, or suspended with the machine
+	}
+	l.ticked = now
 	if l.asked.IsZero() {
+		code := -1
+		if l.late {
+			l.late = false
+			code = l.rows(l.last)
+		}
 		l.ask()
-		return -1
+		return code
 	}
 	l.w.skipped = true
-	late := time.Since(l.asked)
-	if !l.primed || late < patience(l.c.interval) {
+	if !l.primed || !l.overdue() {
 		return -1
 	}
 	if !l.silent {
@@ -553,7 +631,7 @@ func (l *textLoop) tick() int {
 	} else {
 		l.last.notes = l.last.notes[:0]
 	}
-	l.last.at = time.Now()
+	l.last.at = now
 	return l.rows(l.last)
 }
 
@@ -572,8 +650,8 @@ func (l *textLoop) blank(s *snapshot) {
 	s.proc = s.proc[:0]
 }
 
-// answer receives a snapshot: the first starts the first interval, the others are rows, unless rows of "-"
-// were written in their place.
+// answer receives a snapshot: the first starts the first interval, the others are rows, at once or, if rows
+// of "-" were written in their place, at the next tick.
 func (l *textLoop) answer(s *snapshot) int {
 	asked := l.asked
 	l.take(s)
@@ -582,8 +660,8 @@ func (l *textLoop) answer(s *snapshot) int {
 	}
 	if l.silent {
 		l.silent = false
-		notes := append(slices.Clone(s.notes), fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond)))
-		return l.written(l.w.comment(notes...))
+		l.late = true
+		return l.written(l.w.comment(fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond))))
 	}
 	return l.rows(s)
 }
@@ -591,7 +669,7 @@ func (l *textLoop) answer(s *snapshot) int {
 // begin binds -id to the devices that are there now.
 func (l *textLoop) begin(s *snapshot) int {
 	l.primed = true
-	l.pending = slices.Clone(s.notes)
+	l.pending = append(l.pending, s.notes...)
 	shows, err := chooseDevices(s, l.c.ids)
 	if err != nil {
 		return fail(l.stderr, err)
@@ -614,14 +692,14 @@ func chooseDevices(s *snapshot, ids []string) (func(*device) bool, error) {
 		chosen = append(chosen, found...)
 	}
 	return func(d *device) bool {
-		return slices.Contains(chosen, identity(d)) || !d.isGPU() && slices.Contains(chosen, "gpu "+strconv.Itoa(d.gpu))
+		return slices.Contains(chosen, identity(d)) || d.gpuUUID != "" && slices.Contains(chosen, d.gpuUUID)
 	}, nil
 }
 
-// identity is what -id binds to: the UUID, so that an instance which takes another's number is not taken
-// for it; of a GPU also its index, for its instances.
+// identity is what -id binds to: the UUID, so that a device which takes another's number is not taken for
+// it; the index of a GPU that does not tell its UUID.
 func identity(d *device) string {
-	if d.isGPU() {
+	if d.uuid == "" {
 		return "gpu " + strconv.Itoa(d.gpu)
 	}
 	return d.uuid
@@ -675,10 +753,11 @@ func (l *textLoop) rows(s *snapshot) int {
 		return code
 	}
 	l.ticks++
+	l.lacked = l.lacking(s)
 	if l.c.count == 0 || l.ticks < l.c.count {
 		return -1
 	}
-	if l.lacking(s) {
+	if l.lacked {
 		return exitSilent
 	}
 	return exitOK
@@ -765,7 +844,7 @@ func (l *screenLoop) run(src *nvmlSource) int {
 	cont := make(chan os.Signal, 1)
 	signal.Notify(cont, syscall.SIGCONT)
 	urgent := make(chan os.Signal)
-	guard(func() { l.forward(signals, urgent) })
+	guard(func() { forward(signals, urgent) })
 	keys := make(chan []byte)
 	if l.term.tty != nil {
 		guard(func() { readKeys(l.term.tty, keys) })
@@ -830,21 +909,6 @@ func (l *screenLoop) run(src *nvmlSource) int {
 		}
 		if len(l.answers) == 0 && len(keys) == 0 {
 			l.draw()
-		}
-	}
-}
-
-// forward hands signals to the loop; if a terminal that stopped reading holds the loop in a write, those
-// that end the program end it all the same.
-func (l *screenLoop) forward(from <-chan os.Signal, to chan<- os.Signal) {
-	for sig := range from {
-		select {
-		case to <- sig:
-		case <-time.After(time.Second):
-			if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP {
-				l.term.leave()
-				die(sig.(syscall.Signal))
-			}
 		}
 	}
 }

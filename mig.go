@@ -64,9 +64,8 @@ func (s *nvmlSource) ready() error {
 		if err := s.load(); err != nil {
 			return err
 		}
-		s.enumerate()
-		if len(s.gpus) == 0 {
-			return s.noGPU()
+		if code := s.enumerate(); code != nvml.SUCCESS || len(s.gpus) == 0 {
+			return s.noGPU(code)
 		}
 		return nil
 	}
@@ -74,11 +73,14 @@ func (s *nvmlSource) ready() error {
 		s.gone = s.away
 		return nil
 	}
-	if code := s.session(); code != nvml.SUCCESS {
+	code := s.session()
+	if code == nvml.SUCCESS {
+		code = s.enumerate()
+	}
+	if code != nvml.SUCCESS {
 		s.ended(code)
 		return nil
 	}
-	s.enumerate()
 	if s.gone == nvml.SUCCESS && s.backoff > 0 {
 		s.note("driver answers again")
 		s.backoff = 0
@@ -86,8 +88,7 @@ func (s *nvmlSource) ready() error {
 	return nil
 }
 
-func (s *nvmlSource) noGPU() error {
-	code := s.sys.answer[cCount].code
+func (s *nvmlSource) noGPU(code nvml.Return) error {
 	s.close()
 	if code != nvml.SUCCESS {
 		return initError(attempt{code, s.file})
@@ -105,11 +106,18 @@ func (s *nvmlSource) release() {
 	s.paused, s.prime = true, true
 }
 
-func (s *nvmlSource) resume() { s.paused = false }
+// resume lets the next tick open a session. What the devices did meanwhile nobody knows, so idle time
+// starts anew.
+func (s *nvmlSource) resume() {
+	s.paused = false
+	for _, n := range append(instances(s.gpus), s.gpus...) {
+		n.busyAt = max(n.busyAt, time.Since(s.epoch))
+	}
+}
 
 // ended closes a session that the driver has ended and sets when to try again: after 1 s, growing to 30.
 func (s *nvmlSource) ended(code nvml.Return) {
-	if s.backoff == 0 {
+	if s.backoff == 0 || code != s.away {
 		s.note("%s: %s", reasonOf(code).sentence(), codeText(code))
 	}
 	s.close()
@@ -119,49 +127,79 @@ func (s *nvmlSource) ended(code nvml.Return) {
 }
 
 // enumerate starts a generation: it fetches every GPU anew and carries over what unchanged GPUs and
-// instances have to remember. Nothing of an instance that went is inherited by one that came.
-func (s *nvmlSource) enumerate() {
+// instances have to remember. Nothing of an instance that went is inherited by one that came. If not even
+// the GPUs can be counted, the rows stay and that is why this session is of no use.
+func (s *nvmlSource) enumerate() nvml.Return {
 	s.gen++
 	s.sys.answer = [callCount]answer{}
 	s.sys.gpu, s.sys.mig = -1, -1
 	s.safety.checked, s.evAsked = false, false
 	count := 0
-	s.try(&s.sys, cCount, func() nvml.Return {
+	code := s.try(&s.sys, cCount, func() nvml.Return {
 		var ret nvml.Return
 		count, ret = s.lib.DeviceGetCount()
 		return ret
 	})
-	s.readVersions()
-	if s.gone != nvml.SUCCESS {
-		return // the rows of the last generation stay, with this reason
+	if code != nvml.SUCCESS {
+		return code
 	}
+	s.readVersions()
 	old := s.gpus
 	s.gpus = make([]*node, count)
 	for i := range s.gpus {
-		g := newNode(i, -1)
-		s.gpus[i] = g
-		s.openGPU(g)
-		before := slices.IndexFunc(old, func(o *node) bool {
-			return o.uuid == g.uuid && g.uuid != "" || g.h == nil && o.gpu == g.gpu
-		})
+		s.gpus[i] = newNode(i, -1)
+		s.openGPU(s.gpus[i])
+	}
+	for _, g := range s.gpus {
+		before := g.predecessor(old, s.gpus)
 		g.born, g.busyAt = s.gen, s.now
-		if before >= 0 {
-			g.inherit(old[before])
+		if before != nil {
+			g.inherit(before)
+		} else if s.gen > 1 {
+			s.note("gpu %d added (%s)", g.gpu, g.name)
 		}
-		if g.h != nil {
-			s.topology(g, old)
-		} else if before >= 0 {
-			g.recall(old[before])
+		switch {
+		case g.h != nil:
+			s.discover(g, before)
+		case before != nil:
+			g.recall(before)
+		default:
+			g.hidden = g.answer[cHandle].code == nvml.ERROR_NO_PERMISSION
 		}
 	}
-	s.adopt(old)
+	for _, o := range old {
+		if !slices.ContainsFunc(s.gpus, func(g *node) bool { return g.predecessor(old, s.gpus) == o }) {
+			s.note("gpu %d removed (%s)", o.gpu, o.name)
+		}
+	}
+	return nvml.SUCCESS
 }
 
-// recall keeps the rows of a GPU that does not open in this session.
+// predecessor is g in the generation before: by its UUID, or, if it does not open, the one that had its
+// index, unless that is another GPU now. A GPU that was hidden is new when it opens.
+func (g *node) predecessor(old, now []*node) *node {
+	for _, o := range old {
+		if g.uuid != "" && o.uuid == g.uuid {
+			return o
+		}
+	}
+	for _, o := range old {
+		moved := slices.ContainsFunc(now, func(n *node) bool { return n != g && n.uuid == o.uuid && o.uuid != "" })
+		if o.gpu == g.gpu && !moved && (g.uuid == "" || o.uuid == "") {
+			return o
+		}
+	}
+	return nil
+}
+
+// recall keeps the facts and rows of a GPU that does not open, or whose MIG mode cannot be read, in this
+// session.
 func (g *node) recall(o *node) {
-	g.device, g.archID, g.inst = o.device, o.archID, o.inst
+	gpu := g.gpu
+	g.device, g.archID, g.hidden, g.inst = o.device, o.archID, o.hidden, o.inst
+	g.gpu = gpu
 	for _, n := range g.inst {
-		n.parent, n.h = g, nil
+		n.parent, n.h, n.gpu = g, nil, gpu
 	}
 }
 
@@ -176,10 +214,8 @@ func (n *node) inherit(o *node) {
 	n.procs, n.procAt = o.procs, o.procAt
 }
 
-// adopt lets every instance inherit from its like of the generation before, and tells what went and came.
-func (s *nvmlSource) adopt(old []*node) {
-	before := instances(old)
-	after := instances(s.gpus)
+// adopt lets every instance of a GPU inherit from its like before, and tells what went and came.
+func (s *nvmlSource) adopt(before, after []*node) {
 	for _, o := range before {
 		if !slices.ContainsFunc(after, o.same) {
 			s.note("instance %d.%d removed (gi %d, %s)", o.gpu, o.mig, o.gi, o.profile)
@@ -201,18 +237,8 @@ func (s *nvmlSource) adopt(old []*node) {
 // could not be read of one of the two does not tell them apart.
 func (n *node) same(o *node) bool {
 	id := func(a, b int) bool { return a == b || a < 0 || b < 0 }
-	return n.gpu == o.gpu && n.uuid == o.uuid && id(n.gi, o.gi) && id(n.ci, o.ci) &&
+	return n.uuid == o.uuid && id(n.gi, o.gi) && id(n.ci, o.ci) &&
 		(n.profile == o.profile || n.profile == "" || o.profile == "")
-}
-
-// findSlot is the instance that was in this slot in the generation before.
-func findSlot(old []*node, n *node) *node {
-	for _, o := range instances(old) {
-		if o.parent.uuid == n.parent.uuid && o.mig == n.mig {
-			return o
-		}
-	}
-	return nil
 }
 
 func instances(gpus []*node) []*node {
@@ -252,9 +278,13 @@ func (s *nvmlSource) openGPU(g *node) {
 	})
 	if code != nvml.SUCCESS {
 		g.answer[cHandle].again = s.now + askAgain
-		g.hidden = code == nvml.ERROR_NO_PERMISSION
 		return
 	}
+	s.readFacts(g)
+}
+
+// readFacts reads what does not change while a GPU is there.
+func (s *nvmlSource) readFacts(g *node) {
 	text := func(c call, into *string, f func() (string, nvml.Return)) {
 		s.try(g, c, func() nvml.Return {
 			v, ret := f()
@@ -266,6 +296,7 @@ func (s *nvmlSource) openGPU(g *node) {
 	}
 	text(cName, &g.name, func() (string, nvml.Return) { return g.h.GetName() })
 	text(cUUID, &g.uuid, func() (string, nvml.Return) { return g.h.GetUUID() })
+	g.gpuUUID = g.uuid
 	text(cPci, &g.bus, func() (string, nvml.Return) {
 		pci, ret := g.h.GetPciInfo()
 		return busID(pci), ret
@@ -306,41 +337,65 @@ func busID(pci nvml.PciInfo) string {
 	return id
 }
 
-// topology reads g's MIG mode and who sits in each slot. In a tick, old is nil and the answer is whether
-// this is not what the generation knows; at the start of a generation the rows are made, and old is the
-// generation before. A slot is empty, and MIG is off, only when the driver says so: any other failure
-// keeps the rows, with that reason.
-func (s *nvmlSource) topology(g *node, old []*node) (changed bool) {
-	on, next := 0, 0
-	code := s.try(g, cMigMode, func() nvml.Return {
+// migMode reads g's MIG mode, -1 for a GPU that has none. A mode that was known once is not taken back
+// by a refusal, which is then an error like any other.
+func (s *nvmlSource) migMode(g *node, known bool) (on, next int, code nvml.Return) {
+	code = s.try(g, cMigMode, func() nvml.Return {
 		var ret nvml.Return
 		on, next, ret = g.h.GetMigMode()
 		return ret
 	})
-	switch {
-	case code == nvml.ERROR_NO_PERMISSION || code != nvml.SUCCESS && !permanent(code):
+	if code != nvml.SUCCESS && code != nvml.ERROR_NO_PERMISSION && permanent(code) && !known {
+		g.answer[cMigMode].again = s.now + askAgain
+		return -1, -1, nvml.SUCCESS
+	}
+	return on, next, code
+}
+
+// discover makes g's rows for this generation. before is the same GPU as last known, or nil. A slot is
+// empty, and MIG is off, only when the driver says so: while the mode cannot be read g is not settled,
+// its rows stay, with that reason, and each tick tries again.
+func (s *nvmlSource) discover(g, before *node) {
+	known := before != nil && before.migOn >= 0
+	on, next, code := s.migMode(g, known)
+	if code != nvml.SUCCESS {
+		g.fault = reasonOf(code)
+		if before != nil && before != g {
+			g.recall(before)
+		}
+		return
+	}
+	var rows []*node
+	if before != nil {
+		rows = before.inst
+	}
+	g.settled, g.migOn, g.migNext, g.rows, g.slot, g.inst = true, on, next, 0, nil, nil
+	if on == 1 {
+		s.makeSlots(g)
+		for _, n := range g.slot {
+			s.fillSlot(n, rows)
+		}
+		g.settle()
+	}
+	s.adopt(rows, g.inst)
+}
+
+// topology compares g with what this generation knows of it; changed means that it is another. Whatever
+// cannot be read keeps its rows, with that reason.
+func (s *nvmlSource) topology(g *node) (changed bool) {
+	on, next, code := s.migMode(g, g.migOn >= 0)
+	if code != nvml.SUCCESS {
 		g.fault = reasonOf(code)
 		return false
-	case code != nvml.SUCCESS:
-		on, next = -1, -1 // a GPU without MIG
 	}
-	start := !g.settled
-	changed = g.settled && on != g.migOn
-	g.migOn, g.migNext = on, next
-	if on != 1 || changed {
-		g.settled = true
-		return changed
+	if on != g.migOn {
+		return true
 	}
-	if start {
-		s.makeSlots(g)
-	}
+	g.migNext = next
 	for _, n := range g.slot {
-		if s.lookSlot(n, old) {
+		if s.lookSlot(n) {
 			changed = true
 		}
-	}
-	if start {
-		g.settle()
 	}
 	return changed
 }
@@ -357,27 +412,23 @@ func (s *nvmlSource) makeSlots(g *node) {
 	})
 	for i := range most {
 		n := newNode(g.gpu, i)
-		n.parent, n.archID = g, g.archID
+		n.parent, n.archID, n.gpuUUID = g, g.archID, g.uuid
+		s.begin(n)
 		n.arch, n.cc, n.bus, n.minor = g.arch, g.cc, g.bus, g.minor
 		g.slot = append(g.slot, n)
 	}
 }
 
-// lookSlot fetches the handle in n's slot and compares who it is with who is known to be there. At the
-// start of a generation nobody is.
-func (s *nvmlSource) lookSlot(n *node, old []*node) (changed bool) {
-	n.h = nil
-	start := !n.parent.settled
-	var h nvml.Device
-	code := s.try(n, cMigHandle, func() nvml.Return {
+// peek fetches the handle in n's slot and its UUID. Without an error an empty UUID is an empty slot.
+func (s *nvmlSource) peek(n *node) (h nvml.Device, uuid string, code nvml.Return) {
+	code = s.try(n, cMigHandle, func() nvml.Return {
 		var ret nvml.Return
 		h, ret = n.parent.h.GetMigDeviceHandleByIndex(n.mig)
 		return ret
 	})
 	if code == nvml.ERROR_NOT_FOUND || code == nvml.ERROR_INVALID_ARGUMENT {
-		return n.uuid != "" // empty
+		return nil, "", nvml.SUCCESS
 	}
-	uuid := ""
 	if code == nvml.SUCCESS {
 		code = s.try(n, cUUID, func() nvml.Return {
 			var ret nvml.Return
@@ -385,19 +436,41 @@ func (s *nvmlSource) lookSlot(n *node, old []*node) (changed bool) {
 			return ret
 		})
 	}
+	return h, printable(uuid), code
+}
+
+// fillSlot finds out who is in n's slot at the start of a generation. If that fails it is taken to be who
+// was there before, without a handle.
+func (s *nvmlSource) fillSlot(n *node, before []*node) {
+	h, uuid, code := s.peek(n)
 	if code != nvml.SUCCESS {
 		n.fault = reasonOf(code)
-		if o := findSlot(old, n); start && o != nil {
-			n.device = o.device
+		if i := slices.IndexFunc(before, func(o *node) bool { return o.mig == n.mig }); i >= 0 {
+			n.device = before[i].device
 		}
+		return
+	}
+	if uuid != "" {
+		n.h, n.uuid = h, uuid
+		s.readInstance(n)
+	}
+}
+
+// lookSlot takes the handle in n's slot for this tick if whoever is known to be there still is.
+func (s *nvmlSource) lookSlot(n *node) (changed bool) {
+	n.h = nil
+	h, uuid, code := s.peek(n)
+	switch {
+	case code != nvml.SUCCESS:
+		n.fault = reasonOf(code)
+		return false
+	case uuid != n.uuid:
+		n.fault = changing
+		return true
+	case uuid == "":
 		return false
 	}
-	uuid = printable(uuid)
-	if !start && n.uuid != uuid {
-		n.fault = noData
-		return true
-	}
-	n.h, n.uuid = h, uuid
+	n.h = h
 	if n.gi < 0 || n.ci < 0 || n.profile == "" {
 		s.readInstance(n)
 	}
@@ -420,7 +493,10 @@ func (s *nvmlSource) readInstance(n *node) {
 	s.try(n, cName, func() nvml.Return {
 		name, ret := n.h.GetName()
 		if ret == nvml.SUCCESS {
-			n.name, n.profile, _ = strings.Cut(printable(name), " MIG ")
+			name = printable(name)
+			if i := strings.LastIndex(name, " MIG "); i >= 0 {
+				n.name, n.profile = name[:i], name[i+len(" MIG "):]
+			}
 			n.profile = strings.ReplaceAll(n.profile, " ", "_") // one field in text rows
 		}
 		return ret
@@ -436,13 +512,12 @@ func (s *nvmlSource) readInstance(n *node) {
 
 // settle fixes g's instances for the generation.
 func (g *node) settle() {
-	g.settled = true
-	g.inst = g.inst[:0]
+	g.inst = nil
 	for _, n := range g.slot {
 		if n.uuid == "" {
 			continue
 		}
-		n.shared = slices.ContainsFunc(g.inst, func(o *node) bool { return o.gi == n.gi })
+		n.shared = n.gi >= 0 && slices.ContainsFunc(g.inst, func(o *node) bool { return o.gi == n.gi })
 		g.inst = append(g.inst, n)
 	}
 	g.rows = len(g.inst)
@@ -509,9 +584,17 @@ func (s *nvmlSource) lookAround() bool {
 			g.fault = notVisible
 		case g.h == nil:
 			same = same && g.answer[cHandle].again > s.now // else it is time to try in a new session
-		case !g.settled || s.topology(g, nil):
+		case !g.settled:
+			s.discover(g, g)
+		case s.topology(g):
 			same = false
 		}
+		if g.h != nil && g.uuid == "" {
+			s.readFacts(g)
+		}
+	}
+	if s.driver == "" {
+		s.readVersions()
 	}
 	return same
 }
@@ -724,7 +807,7 @@ func (s *nvmlSource) readGPM() bool {
 			why = s.gpmRefusal(g)
 		}
 		for _, n := range nodes {
-			if why != notRead || n.h == nil {
+			if why != notRead || n.h == nil || n.parent != nil && (n.gi < 0 || n.ci < 0) {
 				lackGPM(n, why)
 				continue
 			}
@@ -740,6 +823,9 @@ func (s *nvmlSource) readGPM() bool {
 			}
 		}
 		time.Sleep(gpmWindow)
+		if s.changedMeanwhile(targets) {
+			return false
+		}
 	}
 	s.prime = false
 	for _, n := range targets {
@@ -750,6 +836,22 @@ func (s *nvmlSource) readGPM() bool {
 		}
 	}
 	return true
+}
+
+// changedMeanwhile looks, after priming has let time pass within a tick, whether every instance is still
+// the one whose memory was read and whose first sample was taken.
+func (s *nvmlSource) changedMeanwhile(targets []*node) bool {
+	for _, n := range targets {
+		if n.parent == nil {
+			continue
+		}
+		h, uuid, code := s.peek(n)
+		if code != nvml.SUCCESS || uuid != n.uuid {
+			return true
+		}
+		n.h = h
+	}
+	return false
 }
 
 // lackGPM makes n's GPM metrics absent, util only if no other source has answered it.
@@ -1036,12 +1138,20 @@ func (s *nvmlSource) finish(n *node) {
 			n.fault = reasonOf(g.answer[cHandle].code)
 		}
 	}
+	// A GPU that was lost before and now only says that it does not know is lost still.
+	if n.fault == unknownError && n.root().h == nil && n.root().told == gpuLost {
+		n.fault = gpuLost
+	}
 	n.tell(s)
 	if n.fault != notRead {
+		lost := n.fault == gpuLost || n.fault == resetRequired // what was read before it went is no use
 		for m := range n.v {
-			if n.v[m].unread() {
+			if n.v[m].unread() || lost && (n.parent == nil || !metrics[m].gpuOnly) {
 				n.v[m] = lack(n.fault)
 			}
+		}
+		if lost {
+			n.src = srcNone
 		}
 	}
 	if why := n.v[mUtil].why; !n.v[mUtil].fresh() && why != n.utilWhy {
@@ -1055,7 +1165,7 @@ func (s *nvmlSource) finish(n *node) {
 		}
 		n.v[mIdle] = measure(mIdle, (s.now - n.busyAt).Milliseconds())
 	} else {
-		n.v[mIdle] = lack(n.v[mUtil].why)
+		n.v[mIdle], n.busyAt = lack(n.v[mUtil].why), s.now // what it did meanwhile nobody knows
 	}
 	if n.fault == notRead && s.want[mXID] {
 		n.v[mXID], n.v[mXIDCount] = n.xid, lack(n.xid.why)
@@ -1071,7 +1181,7 @@ func (s *nvmlSource) closedWhy() reason {
 	case s.paused:
 		return released
 	case s.gone == nvml.SUCCESS:
-		return inUse // GPM broke memory in the tick's last round
+		return changing // in every round of the tick something was found that takes a new session
 	}
 	return reasonOf(s.gone)
 }

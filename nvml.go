@@ -333,7 +333,7 @@ func candidates(path, ldPath string) []string {
 	return c
 }
 
-// triedEnv hands the libraries that failed on to the next process image, a line "code path" each.
+// triedEnv hands the libraries that failed on to the next process image, a line `code "path"` each.
 const triedEnv = "MIG_GPU_MON_TRIED"
 
 // attempt is one library whose Init failed.
@@ -346,8 +346,9 @@ func parseAttempts(env string) []attempt {
 	var a []attempt
 	for _, line := range strings.Split(env, "\n") {
 		code, path, ok := strings.Cut(line, " ")
-		n, err := strconv.Atoi(code)
-		if ok && err == nil {
+		n, err1 := strconv.Atoi(code)
+		path, err2 := strconv.Unquote(path)
+		if ok && err1 == nil && err2 == nil {
 			a = append(a, attempt{nvml.Return(n), path})
 		}
 	}
@@ -414,7 +415,7 @@ func (s *nvmlSource) load() error {
 	}
 	var env strings.Builder
 	for _, a := range tried {
-		fmt.Fprintf(&env, "%d %s\n", int(a.code), a.path)
+		fmt.Fprintf(&env, "%d %q\n", int(a.code), a.path)
 	}
 	os.Setenv(triedEnv, env.String())
 	if s.leave != nil {
@@ -578,7 +579,7 @@ func (s *nvmlSource) noteAnswer(n *node, c call, code nvml.Return) {
 	case nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		s.gone = code
 	}
-	if permanent(code) && c != cMigHandle {
+	if permanent(code) && c != cMigHandle && c != cMigMode && c != cCount {
 		a.again = s.now + askAgain
 	}
 }
@@ -802,7 +803,7 @@ func (s *nvmlSource) readProcesses(g *node) {
 func (n *node) owner(e procEntry) *node {
 	var found *node
 	for _, in := range n.inst {
-		if uint32(in.gi) != e.gi {
+		if in.gi < 0 || in.ci < 0 || uint32(in.gi) != e.gi {
 			continue
 		}
 		if uint32(in.ci) == e.ci {
@@ -981,7 +982,7 @@ func (s *nvmlSource) readFields(g *node) {
 			s.fields = append(s.fields, nvml.FieldValue{FieldId: calls[c].field, NvmlReturn: uint32(nvml.ERROR_NO_DATA)})
 		}
 	}
-	whole := nvml.ERROR_NOT_SUPPORTED
+	whole, at := nvml.ERROR_NOT_SUPPORTED, time.Since(s.epoch)
 	if len(s.fields) > 0 {
 		whole = s.try(g, cFields, func() nvml.Return { return g.h.GetFieldValues(s.fields) })
 	}
@@ -1014,7 +1015,7 @@ func (s *nvmlSource) readFields(g *node) {
 			return int64(mw), ret
 		})
 	}
-	s.pcieCounters(g, whole)
+	s.pcieCounters(g, whole, at)
 }
 
 // fieldInt is a field's value in its own type, and that type's width in bits.
@@ -1045,8 +1046,8 @@ type pcieCounter struct {
 	at   time.Duration // 0: none yet
 }
 
-// pcieCounters makes rates of the byte counters, if this GPU has them.
-func (s *nvmlSource) pcieCounters(g *node, whole nvml.Return) {
+// pcieCounters makes rates of the byte counters that were read at time at, if this GPU has them.
+func (s *nvmlSource) pcieCounters(g *node, whole nvml.Return, at time.Duration) {
 	g.pcieByField = false
 	for dir, c := range [...]call{fPcieTx, fPcieRx} {
 		i := slices.IndexFunc(s.fields, func(f nvml.FieldValue) bool { return f.FieldId == calls[c].field })
@@ -1063,8 +1064,8 @@ func (s *nvmlSource) pcieCounters(g *node, whole nvml.Return) {
 		x, width := fieldInt(s.fields[i])
 		now := uint64(x)
 		before := g.pcie[dir]
-		g.pcie[dir] = pcieCounter{now, s.now}
-		dt := s.now - before.at
+		g.pcie[dir] = pcieCounter{now, at}
+		dt := at - before.at
 		// A counter of 32 bits wraps several times a second on a fast link: its difference would be a
 		// made-up number unless the window is short.
 		if width < 64 && dt.Seconds()*64e9 >= math.Exp2(float64(width)) && before.at > 0 {
@@ -1087,7 +1088,7 @@ func (s *nvmlSource) pcieCounters(g *node, whole nvml.Return) {
 // readPcie asks for the 20 ms throughput windows of one GPU without counters per tick, in turn, since
 // each blocks. A rate stays until the GPU's next turn is twice overdue.
 func (s *nvmlSource) readPcie(g *node) {
-	if !s.want[mPcieTx] || g.pcieByField {
+	if !s.want[mPcieTx] || g.pcieByField || g.gone != nvml.SUCCESS {
 		return
 	}
 	if s.turn == g.gpu {
@@ -1143,7 +1144,7 @@ func (s *nvmlSource) readEvents() {
 			}
 			s.keepXID(g, ev)
 			for _, n := range g.inst {
-				if uint32(n.gi) == ev.GpuInstanceId && (uint32(n.ci) == ev.ComputeInstanceId || ev.ComputeInstanceId == noID) {
+				if n.gi >= 0 && uint32(n.gi) == ev.GpuInstanceId && (uint32(n.ci) == ev.ComputeInstanceId || ev.ComputeInstanceId == noID) {
 					s.keepXID(n, ev)
 				}
 			}
@@ -1203,7 +1204,7 @@ const debugLimit = 10 << 20
 
 // openCallLog creates or continues path, for its owner's eyes only, and never through a symbolic link.
 func openCallLog(path string) (*callLog, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("opening -debug file %s: it is a symbolic link", path)
 	}

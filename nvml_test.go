@@ -695,3 +695,178 @@ func TestGPUVanishes(t *testing.T) {
 	l.await(`^ +1 +- +- +- +- +lost +- +- `)
 	l.end(syscall.SIGTERM)
 }
+
+const twoH100 = `
+lib driver=580.95.05 cuda=13000 branch=590
+gpu 0 name="NVIDIA H100 PCIe" uuid=GPU-aaaa pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=81559 reserved=479 used=2100
+gpu 1 name="NVIDIA H100 PCIe" uuid=GPU-bbbb pci=00000000:18:00.0 arch=9 cc=9.0 mig=on mem=81559 reserved=479 used=9100
+mig 0.0 gi=1 ci=0 profile=3g.40gb mem=40448 used=2026
+mig 0.1 gi=2 ci=0 profile=3g.40gb mem=40448 used=26
+mig 1.0 gi=1 ci=0 profile=3g.40gb mem=40448 used=9026
+mig 1.1 gi=2 ci=0 profile=3g.40gb mem=40448 used=27
+gpm 0.0 1=10 2=9 10=3
+gpm 0.1 1=20 2=9 10=3
+gpm 1.0 1=30 2=9 10=3
+gpm 1.1 1=40 2=9 10=3
+`
+
+// TestFailingTopologyKeepsRows: whatever of the topology cannot be read, the rows stay, without numbers
+// and without news of instances that never went.
+func TestFailingTopologyKeepsRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		ends   string // utils of the last tick's rows
+		inits  int    // at most
+	}{
+		"mode refused":                        {"at tick 3 fail nvmlDeviceGetMigMode gpu=1 code=4 times=1\n", "10 20 30 40", 1},
+		"mode refused while an instance goes": {"at tick 3 gone mig 0.1\nat tick 3 fail nvmlDeviceGetMigMode gpu=1 code=999 times=2\n", "10 30 40", 2},
+		"mode not supported for once":         {"at tick 3 gone mig 0.1\nat tick 3 fail nvmlDeviceGetMigMode gpu=1 code=3 times=2\n", "10 30 40", 2},
+		"mode fails for ever":                 {"at tick 3 gone mig 0.1\nat tick 3 fail nvmlDeviceGetMigMode gpu=1 code=999\n", "10 - -", 2},
+		"lost from the start":                 {"fail nvmlDeviceGetMigMode gpu=1 code=15\n", "10 20 -", 1},
+		"count fails":                         {"at tick 3 gone mig 0.1\nat tick 3 fail nvmlDeviceGetCount_v2 code=4 times=1 every=2\n", "10 30 40", 4},
+		"name fails":                          {"at tick 3 gone mig 0.1\nat tick 3 fail nvmlDeviceGetName mig=1.0 code=999 times=1\n", "10 30 40", 2},
+		"ids fail":                            {"fail nvmlDeviceGetGpuInstanceId gpu=0 code=999 times=4\n", "10 20 30 40", 1},
+		"version fails":                       {"fail nvmlSystemGetDriverVersion code=999 times=1\n", "10 20 30 40", 1},
+		"slot fails":                          {"at tick 3 gone mig 0.1\nat tick 3 fail nvmlDeviceGetMigDeviceHandleByIndex mig=1.0 arg=1 code=999\nat tick 3 fail nvmlDeviceGetMigDeviceHandleByIndex gpu=1 arg=1 code=999\n", "10 30 -", 2},
+		"GPU does not open":                   {"at tick 3 gone mig 0.1\nat tick 3 gpu 1 handle=4\n", "10 - -", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := scriptMachine(t, twoH100+c.script)
+			r := m.run("-plain", "-i", "200", "-c", "12")
+			rows := fieldsOf(r.stdout)
+			n := len(strings.Fields(c.ends))
+			if len(rows) < n {
+				t.Fatalf("exit %d\n%s%s", r.code, r.stdout, r.stderr)
+			}
+			var utils []string
+			for _, row := range rows[len(rows)-n:] {
+				utils = append(utils, row[7])
+			}
+			if got := strings.Join(utils, " "); got != c.ends || rows[len(rows)-n][0] != "0" {
+				t.Errorf("last utils %s, want %s\n%s", got, c.ends, r.stdout)
+			}
+			if strings.Contains(r.stdout, "instance 1.") {
+				t.Errorf("news of instances that did not change:\n%s", r.stdout)
+			}
+			if got := m.stat("nvmlInit_v2"); got > c.inits {
+				t.Errorf("%d sessions, at most %d expected", got, c.inits)
+			}
+		})
+	}
+}
+
+// TestSelectionIsOfADevice: -id by UUID stays with that GPU, not with the one that takes its index.
+func TestSelectionIsOfADevice(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, twoH100+"at tick 3 gone gpu 0\nat tick 4 gone mig 1.1\n")
+	r := m.run("-plain", "-i", "200", "-c", "6", "-id", "GPU-aaaa")
+	if r.code != exitSilent || strings.Contains(r.stdout, "9026") || !strings.Contains(r.stdout, "# gpu 0 removed") {
+		t.Errorf("exit %d\n%s", r.code, r.stdout)
+	}
+}
+
+// TestChangeWhilePriming: an instance that is replaced again while its first GPM samples are taken shows
+// nothing of either under the other's name.
+func TestChangeWhilePriming(t *testing.T) {
+	t.Parallel()
+	text := oneH100
+	for i := range 60 {
+		text += fmt.Sprintf("at %d.%02d0s gone mig 0.1\nat %d.%02d0s mig 0.1 gi=2 ci=0 profile=%dg.40gb mem=40448 used=%d00\nat %d.%02d0s gpm 0.1 1=%d\n",
+			1+i*4/100, i*4%100, 1+i*4/100, i*4%100, i+1, i+1, 1+i*4/100, i*4%100, i+1)
+	}
+	m := scriptMachine(t, text)
+	for _, row := range fieldsOf(m.run("-plain", "-i", "250", "-c", "16").stdout) {
+		n := strings.TrimSuffix(row[4], "g.40gb")
+		if row[1] == "1" && row[10] != "-" && row[10] != n+"00" && row[10] != "26" || row[1] == "1" && row[7] != "-" && row[7] != n && row[7] != "0" {
+			t.Errorf("another's numbers: %q", row)
+		}
+	}
+}
+
+// TestRateOverTrueTime: a call that takes long before a counter is read must not bend the counter's rate.
+func TestRateOverTrueTime(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, `
+lib driver=580.95.05 cuda=13000 branch=590
+gpu 0 name="NVIDIA L40S" uuid=GPU-0 arch=8 cc=8.9 mem=46068 reserved=1 used=1 util=3 memutil=1 txbps=100000000 rxbps=100000000
+at tick 4 hang nvmlDeviceGetMemoryInfo_v2 s=1.2 times=1
+`)
+	for _, row := range m.rows("-plain", "-i", "500", "-c", "5", "-s", "t") {
+		if row[5] != "100" || row[6] != "100" {
+			t.Errorf("row %q", row)
+		}
+	}
+}
+
+// TestSignalsGetThrough: whatever holds the loop or the sampler, TERM ends the program.
+func TestSignalsGetThrough(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "300")
+	l.await(`^ +0 .* gpm `)
+	m.tell("hang nvmlShutdown s=forever")
+	for range 40 {
+		_ = l.cmd.Process.Signal(syscall.SIGUSR1)
+		time.Sleep(5 * time.Millisecond)
+	}
+	began := time.Now()
+	l.end(syscall.SIGTERM)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("TERM took %v", took)
+	}
+
+	m = newMachine(t, "eight-seven")
+	cmd := m.command("-plain", "-i", "200")
+	out, err := cmd.StdoutPipe() // that nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second) // 64 KiB are full by then
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		_ = cmd.Process.Kill()
+		t.Error("TERM does not end a program whose reader is stalled")
+	}
+}
+
+// TestOddPaths: a folder in LD_LIBRARY_PATH may have any name, and files that would hang are refused.
+func TestOddPaths(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	odd := filepath.Join(t.TempDir(), "line\nbreak \"quoted")
+	if err := os.Rename(double(t, "BRANCH=535", "ALWAYS_INIT=999"), odd); err != nil {
+		t.Fatal(err)
+	}
+	m.env = []string{"LD_LIBRARY_PATH=" + odd + ":" + m.lib}
+	if rows := m.rows("-plain", "-i", "200", "-c", "1"); len(rows) != 4 {
+		t.Errorf("rows %q", rows)
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"-f", "-debug"} {
+		if r := m.run("-plain", "-c", "1", flag, fifo); r.code != exitFailed {
+			t.Errorf("%s on a FIFO without a reader: exit %d, %q", flag, r.code, r.stderr)
+		}
+	}
+}
+
+// TestSlowDriver: samples slower than the interval are rows when they come, and not a silent driver's end.
+func TestSlowDriver(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, oneH100+"lat nvmlDeviceGetMigMode us=300000\n")
+	r := m.run("-plain", "-i", "200", "-c", "100")
+	if rows := fieldsOf(r.stdout); r.code != 0 || len(rows) < 20 || rows[len(rows)-2][7] != "61" {
+		t.Errorf("exit %d\n%s", r.code, r.stdout)
+	}
+}

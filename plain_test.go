@@ -236,6 +236,7 @@ func TestUsage(t *testing.T) {
 		"-i 199":               {2, "at least 200 ms"},
 		"-i 61m":               {2, "at most 1 h"},
 		"-i 99999999999999999": {2, "at most 1 h"},
+		"-i -18446744072709":   {2, "at least 200 ms"},
 		"-i 1s -interval 2s":   {2, "same flag"},
 		"-c 0":                 {2, "at least 1"},
 		"-c x":                 {2, "invalid value"},

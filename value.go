@@ -57,6 +57,7 @@ const (
 	counterReset
 	severalBusy
 	otherHost
+	changing
 	unknownError
 	reasonCount
 )
@@ -89,6 +90,7 @@ var reasons = [reasonCount]struct{ word, sentence string }{
 	counterReset:   {"counter_reset", "a counter started anew"},
 	severalBusy:    {"several_busy", "several instances have processes, so the GPU's activity cannot be told apart"},
 	otherHost:      {"other_namespace", "the process is not visible from here"},
+	changing:       {"changing", "the MIG instances are being reconfigured"},
 	unknownError:   {"unknown_error", "the driver answers an unknown error"},
 }
 
@@ -391,7 +393,7 @@ var metrics = [metricCount]struct {
 	mMemReserved:    {key: "vram_reserved_bytes", unit: memBytes, max: maxBytes},
 	mProcs:          {key: "procs", col: "procs", unit: count, max: 1 << 20},
 	mIdle:           {key: "idle_s", col: "idle", unit: seconds, max: math.MaxInt64},
-	mTemp:           {key: "temperature_c", col: "gtemp", unit: celsius, min: -50, max: 200, gpuOnly: true},
+	mTemp:           {key: "temperature_c", col: "gtemp", unit: celsius, max: 200, gpuOnly: true},
 	mMemTemp:        {key: "temp_mem_c", col: "mtemp", unit: celsius, min: 1, max: 200, gpuOnly: true},
 	mTempSlow:       {key: "temp_slowdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true},
 	mTempShut:       {key: "temp_shutdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true},
@@ -451,6 +453,7 @@ func (s utilSource) String() string { return srcWords[s] }
 // device is a whole GPU or one MIG instance (a compute instance in its GPU instance) at one tick.
 type device struct {
 	uuid    string // NVML's, of the GPU or of the MIG device; empty if not even that could be read
+	gpuUUID string // of its GPU, of a GPU its own
 	born    uint32 // generation in which it was first seen: uuid and born are its identity over time
 	gpu     int    // NVML index of the GPU
 	mig     int    // index as nvidia-smi -L counts instances, -1 for a GPU
@@ -483,6 +486,9 @@ func (d *device) state() string {
 	util, uok := fresh(d.v[mUtil])
 	procs, pok := fresh(d.v[mProcs])
 	mem, mok := fresh(d.v[mMemUsed])
+	if d.isGPU() && d.v[mMemReserved].why == noSymbol && d.v[mMemReserved].from == absent {
+		mem = 0 // before R510 used includes some 450 MiB that the driver reserves: processes must tell
+	}
 	taken := pok && procs > 0 || mok && mem > idleBytes
 	switch {
 	case d.fault == gpuLost || d.fault == resetRequired:

@@ -29,7 +29,7 @@ func TestMeasureRefusesSentinels(t *testing.T) {
 		{mPower, 433_780, "434"},
 		{mPower, math.MaxInt32, "-"},
 		{mTemp, 53, "53"},
-		{mTemp, -1, "-1"},
+		{mTemp, -1, "-"},
 		{mTemp, 0x7fffffff, "-"},
 		{mTempSlowOffset, -2, "-2"},
 		{mPState, 32, "-"},
