@@ -202,26 +202,39 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	case *procs:
 		c.kind = procRows
 	}
-	for _, id := range strings.Split(*ids, ",") {
+	if !given["o"] {
+		*stampName = "none"
+	}
+	return c, c.choose(*ids, *interval, *letters, *stampName, *gpm)
+}
+
+// choose takes what the flags that are words mean.
+func (c *config) choose(ids, interval, letters, stampName, gpm string) (err error) {
+	for _, id := range strings.Split(ids, ",") {
 		if id = strings.TrimSpace(id); id != "" {
 			c.ids = append(c.ids, id)
 		}
 	}
-	if c.interval, err = parseInterval(*interval); err != nil {
-		return nil, err
+	if c.interval, err = parseInterval(interval); err != nil {
+		return err
 	}
-	if c.columns, c.gpuRows, err = chooseColumns(*letters); err != nil {
-		return nil, badUsage("mig-gpu-mon -s help lists the groups", "-s %s: %v", *letters, err)
+	if c.columns, c.gpuRows, err = chooseColumns(letters); err != nil {
+		return badUsage("mig-gpu-mon -s help lists the groups", "-s %s: %v", letters, err)
 	}
 	var ok bool
-	if c.stamp, ok = map[string]stamp{"": stampNone, "D": stampDate, "T": stampTime, "DT": stampDateTime, "I": stampISO, "E": stampEpoch}[*stampName]; !ok || given["o"] && *stampName == "" {
-		return nil, badUsage("-o takes D, T, DT, I or E", "-o %s: no such time format", *stampName)
+	if c.stamp, ok = stampNames[stampName]; !ok {
+		return badUsage("-o takes D, T, DT, I or E", "-o %s: no such time format", stampName)
 	}
-	if c.policy, ok = map[string]gpmPolicy{"auto": gpmAuto, "on": gpmOn, "off": gpmNever}[*gpm]; !ok {
-		return nil, badUsage("-gpm takes auto, on or off", "-gpm %s: no such mode", *gpm)
+	if c.policy, ok = gpmNames[gpm]; !ok {
+		return badUsage("-gpm takes auto, on or off", "-gpm %s: no such mode", gpm)
 	}
-	return c, nil
+	return nil
 }
+
+var (
+	stampNames = map[string]stamp{"none": stampNone, "D": stampDate, "T": stampTime, "DT": stampDateTime, "I": stampISO, "E": stampEpoch}
+	gpmNames   = map[string]gpmPolicy{"auto": gpmAuto, "on": gpmOn, "off": gpmNever}
+)
 
 const intervalHint = "-i is the interval (-i 5s for five seconds); devices are chosen with -id"
 
@@ -834,25 +847,29 @@ const (
 	noticeFor  = 5 * time.Second
 )
 
-// run is the event loop: whatever happened is handled, then everything that waits, then one frame.
-func (l *screenLoop) run(src *nvmlSource) int {
-	leaveTerminal = l.term.leave
-	defer l.term.leave()
-	src.leave = l.term.leave
+// start sets all that sends to the loop going: signals, keys, the sampler with its first order.
+func (l *screenLoop) start(src *nvmlSource) (urgent, cont chan os.Signal, keys chan []byte) {
+	leaveTerminal, src.leave = l.term.leave, l.term.leave
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
-	cont := make(chan os.Signal, 1)
+	cont = make(chan os.Signal, 1)
 	signal.Notify(cont, syscall.SIGCONT)
-	urgent := make(chan os.Signal)
+	urgent, keys = make(chan os.Signal), make(chan []byte)
 	guard(func() { forward(signals, urgent) })
-	keys := make(chan []byte)
 	if l.term.tty != nil {
 		guard(func() { readKeys(l.term.tty, keys) })
 	}
 	l.sampler = startSampler(src)
 	l.hosts.read(&l.host, time.Now())
-	start := time.Now()
 	l.ask()
+	return urgent, cont, keys
+}
+
+// run is the event loop: whatever happened is handled, then everything that waits, then one frame.
+func (l *screenLoop) run(src *nvmlSource) int {
+	defer l.term.leave()
+	urgent, cont, keys := l.start(src)
+	start := time.Now()
 	tick, paint, escape, resume := time.NewTimer(l.c.interval), time.NewTimer(firstPaint), time.NewTimer(0), time.NewTimer(time.Hour)
 	<-escape.C
 	resume.Stop()

@@ -870,3 +870,33 @@ func TestSlowDriver(t *testing.T) {
 		t.Errorf("exit %d\n%s", r.code, r.stdout)
 	}
 }
+
+// TestChaos: any call may fail with any code, instances come and go. The rows must stay rows, and the
+// double must have nothing to complain of; it is asked in scriptMachine.
+func TestChaos(t *testing.T) {
+	for seed := 1; seed <= 4; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			text := twoH100 + fmt.Sprintf("at tick 2 chaos seed=%d rate=%d hard=1\n", seed, 15*seed)
+			for i := range 12 {
+				text += fmt.Sprintf("at tick %d gone mig 0.1\nat tick %d mig 0.1 gi=2 ci=0 profile=%dg.10gb mem=9984 used=%d00 handle=1\n", 2*i+3, 2*i+4, i+1, i+1)
+			}
+			m := scriptMachine(t, text)
+			r := m.run("-plain", "-i", "200", "-c", "25", "-s", "umgpv")
+			if r.code != 0 && r.code != exitSilent || r.stderr != "" {
+				t.Errorf("exit %d, stderr %q", r.code, r.stderr)
+			}
+			for _, row := range fieldsOf(r.stdout) {
+				if len(row) != 22 {
+					t.Errorf("%d fields: %q", len(row), row)
+					continue
+				}
+				// The profile's number times 100 is what an incarnation of 0.1 has in use.
+				n := strings.TrimSuffix(row[4], "g.10gb")
+				if row[0] == "0" && row[1] == "1" && n != row[4] && row[10] != "-" && row[10] != n+"00" {
+					t.Errorf("another's memory: %q", row)
+				}
+			}
+		})
+	}
+}
