@@ -75,17 +75,24 @@ struct rule { /* fail, lat, hang */
 	double seconds;
 };
 
-struct timed { char line[LEN]; double at; int tick, done; };
+struct timed { char line[LEN]; double at; int tick, done; }; /* tick 0: at so many seconds */
 
-struct nvmlGpmSample_st {
-	unsigned magic, session, serial, generation;
+struct sample {
+	nvmlGpmSample_t token; /* what the caller holds: an address that is never given twice */
+	unsigned session, who;
 	int gpu, slot, gi;
 	double at;
 	float value[METRICS];
 	int filled;
 };
 
-struct nvmlEventSet_st { int alive; unsigned gpus; };
+struct event { int gpu; unsigned gi, ci; unsigned long long type, code; };
+struct nvmlEventSet_st {
+	int alive, queued;
+	unsigned session;
+	unsigned long long types[GPUS];
+	struct event queue[64];
+};
 
 static struct ent gpu[GPUS], mig[GPUS][SLOTS];
 static struct nvmlDevice_st gpu_handle[GPUS], mig_handle[GPUS][SLOTS];
@@ -96,16 +103,18 @@ static int nrules;
 static struct timed events[EVENTS];
 static int nevents;
 #if BRANCH >= 520
-static struct nvmlGpmSample_st *samples[SAMPLES];
+static struct sample *samples[SAMPLES];
 #endif
 static struct nvmlEventSet_st sets[SETS];
-static struct { int gpu; unsigned gi, ci; unsigned long long code; int pending; } xids[64];
-static int nxids;
+static struct event waiting[64]; /* for the first set that registers */
+static int nwaiting;
 static char driver[80] = "580.95.05", nvmlver[80] = "13.580.95.05";
-static int cuda = 13000, init_code, unloaded, ngpus, nactive;
+static int cuda = 13000, init_code, unloaded;
+static int active[GPUS], nactive; /* the GPUs of this session: index -> number in the scenario */
+static double init_delay, pcie_bytes[GPUS][2], pcie_read[GPUS][2];
 static int nsamples, nsets; /* of this process; the counters may be shared by several */
 static int sessions, inuse_mode, gpm_used, sessions_ever;
-static unsigned session, serials, generation;
+static unsigned session, serials;
 static int tick, chaos_rate, chaos_hard;
 static uint64_t chaos_state;
 static double started, last_count, last_poll;
@@ -218,7 +227,42 @@ static void set(struct ent *e, const char *key, const char *val)
 	strcpy(e->val[i], val);
 }
 
+/* The keys of each statement: those whose values are words, and those whose values are numbers. */
+static const char *const gpu_keys[] = {
+	" name uuid pci arch cc mig pending memory gpm perm grant ecc eccpending parentsamples migutil migproc ",
+	" minor migmax mem reserved used util memutil enc dec jpg ofa temp memtemp tslow tshut tmem tgpu tlslow tlshut tlmem tlgpu margin"
+	" power powerinst plimit energy gfx sm memclk video pstate throttle gen width genmax widthmax txbps rxbps pciewrap"
+	" sbe dbe recovery handle empty ancient lost "};
+static const char *const mig_keys[] = {" profile uuid slices ", " gi ci sm ce dec jpg enc ofa mem used sramue handle util memutil "};
+static const char *const proc_keys[] = {" type ", " pid mem gi ci "};
+static const char *const rule_keys[] = {" mig s ", " code gpu arg times every us "};
+static const char *const lib_keys[] = {" driver nvml ", " cuda init initdelay branch "};
+static const char *const other_keys[] = {" ", " code gi ci seed rate hard pid "};
+
 enum { WINDOW = -12345, METRIC_ERROR = 1000000 };
+
+static int is_number(const char *s)
+{
+	static const char *const words[] = {"none", "nan", "inf", "window"};
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		if (strcmp(s, words[i]) == 0)
+			return 1;
+	double x;
+	if (strncmp(s, "sin:", 4) == 0)
+		return sscanf(s, "sin:%lf:%lf:%lf", &x, &x, &x) == 3;
+	if (strncmp(s, "ramp:", 5) == 0)
+		return sscanf(s, "ramp:%lf:%lf:%lf", &x, &x, &x) == 3;
+	if (strncmp(s, "steps:", 6) == 0)
+		return s[6] && s[6 + strspn(s + 6, "0123456789.,-")] == 0;
+	if (strncmp(s, "err:", 4) == 0)
+		s += 4;
+	char *end;
+	if (s[0] == '0' && s[1] == 'x')
+		strtoull(s, &end, 16);
+	else
+		strtod(s, &end);
+	return end != s && (*end == 0 || strcmp(end, "B") == 0);
+}
 
 /* A sine of turns, near enough, without the mathematics library. */
 static double sine(double turns)
@@ -305,22 +349,43 @@ static char *word(char **line)
 	return from;
 }
 
-static void keys(struct ent *e, char *rest)
+static int in_list(const char *list, const char *key)
+{
+	char padded[20];
+	snprintf(padded, sizeof padded, " %.16s ", key);
+	return strstr(list, padded) != NULL;
+}
+
+static void keys(struct ent *e, char *rest, const char *const known[2])
 {
 	for (char *w; (w = word(&rest));) {
 		char *eq = strchr(w, '=');
 		if (!eq)
 			broken(w);
 		*eq = 0;
+		if (!in_list(known[0], w) && !(in_list(known[1], w) && is_number(eq + 1)))
+			broken(w);
 		set(e, w, eq + 1);
 	}
 }
 
-static void pair(char *w, int *n, int *k)
+/* N or N.K of things that exist: a GPU, a slot. */
+static void pair(const char *w, int *n, int *k)
 {
 	*k = -1;
-	if (!w || sscanf(w, "%d.%d", n, k) < 1 || *n < 0 || *n >= GPUS || *k >= SLOTS)
+	if (!w || sscanf(w, "%d.%d", n, k) < 1 || *n < 0 || *n >= GPUS || *k >= SLOTS || (*k < 0) != !strchr(w, '.'))
 		broken(w ? w : "number missing");
+	if (!gpu[*n].exists)
+		broken(w);
+}
+
+static struct ent *instance(const char *w)
+{
+	int n, k;
+	pair(w, &n, &k);
+	if (k < 0 || !mig[n][k].exists || mig[n][k].gone)
+		broken(w);
+	return &mig[n][k];
 }
 
 static void default_uuid(struct ent *e)
@@ -338,12 +403,43 @@ static void default_uuid(struct ent *e)
 	set(e, "uuid", text);
 }
 
+/* ---- events of the driver ---- */
+
+static int reaches(const struct nvmlEventSet_st *set, const struct event *v)
+{
+	return set->alive && set->session == session && (set->types[v->gpu] & v->type);
+}
+
+/* To every set that is registered; an XID that found none waits for the first. */
+static void send_event(struct event v)
+{
+	int found = 0;
+	for (int i = 0; i < SETS; i++) {
+		if (!reaches(&sets[i], &v))
+			continue;
+		found = 1;
+		if (sets[i].queued < 64) /* a driver drops what nobody fetches */
+			sets[i].queue[sets[i].queued++] = v;
+	}
+	if (!found && v.type == nvmlEventTypeXidCriticalError && nwaiting < 64)
+		waiting[nwaiting++] = v;
+}
+
+static void mig_changed(int n)
+{
+	send_event((struct event){.gpu = n, .gi = NO_ID, .ci = NO_ID, .type = nvmlEventMigConfigChange});
+}
+
+/* ---- statements ---- */
+
 static void add_instance(char *rest, char *w)
 {
 	int n, k;
 	pair(w, &n, &k);
+	if (k < 0)
+		broken(w);
 	struct ent *e = &mig[n][k];
-	int fresh = !e->exists || e->gone;
+	int fresh = !e->exists || e->gone || e->dead;
 	if (fresh) {
 		memset(e, 0, sizeof *e);
 		e->exists = 1;
@@ -351,11 +447,59 @@ static void add_instance(char *rest, char *w)
 		e->slot = e->handle = k;
 		e->serial = ++serials;
 	}
-	keys(e, rest);
+	keys(e, rest, mig_keys);
 	e->handle = (int)num(e, "handle", k);
+	for (int i = 0; i < SLOTS; i++)
+		if (i != k && mig[n][i].exists && !mig[n][i].gone && mig[n][i].handle == e->handle)
+			broken("two instances behind one handle");
+	if (e->handle < 0 || e->handle >= SLOTS)
+		broken("handle");
 	if (fresh && !has(e, "uuid"))
 		default_uuid(e);
-	generation++;
+	mig_changed(n);
+}
+
+static void destroy(struct ent *e)
+{
+	if (is(&gpu[e->gpu], "ancient", "1"))
+		e->dead = 1;
+	else
+		e->gone = 1;
+}
+
+/* With MIG off there are no instances, nor do they come back when it is on again. */
+static void settle_mig_mode(int n)
+{
+	for (int k = 0; k < SLOTS; k++)
+		if (mig[n][k].exists && !is(&gpu[n], "mig", "on"))
+			destroy(&mig[n][k]);
+}
+
+static void add_gpu(char *rest, const char *w)
+{
+	int n = atoi(w);
+	if (!isdigit((unsigned char)*w) || n >= GPUS)
+		broken(w);
+	gpu[n].exists = 1;
+	gpu[n].gone = 0;
+	gpu[n].gpu = n;
+	gpu[n].slot = -1;
+	keys(&gpu[n], rest, gpu_keys);
+	settle_mig_mode(n);
+}
+
+static void set_mig_mode(char *rest, const char *w)
+{
+	int n, k;
+	pair(w, &n, &k);
+	const char *mode = word(&rest);
+	if (!mode || (strcmp(mode, "on") != 0 && strcmp(mode, "off") != 0))
+		broken("migmode");
+	set(&gpu[n], "mig", mode);
+	set(&gpu[n], "pending", mode);
+	keys(&gpu[n], rest, gpu_keys);
+	settle_mig_mode(n);
+	mig_changed(n);
 }
 
 static void add_process(char *rest, char *w)
@@ -363,7 +507,9 @@ static void add_process(char *rest, char *w)
 	int n, k;
 	pair(w, &n, &k);
 	struct ent e = {0};
-	keys(&e, rest);
+	keys(&e, rest, proc_keys);
+	if (!has(&e, "pid"))
+		broken("a process without pid");
 	if (nprocs[n] == PROCS)
 		broken("too many processes");
 	struct proc *p = &procs[n][nprocs[n]++];
@@ -376,37 +522,37 @@ static void add_process(char *rest, char *w)
 
 static void remove_thing(char *rest)
 {
-	char *what = word(&rest), *w = word(&rest);
+	const char *what = word(&rest), *w = word(&rest);
 	int n, k;
 	pair(w, &n, &k);
 	if (strcmp(what, "mig") == 0) {
-		struct ent *e = &mig[n][k];
-		if (is(&gpu[n], "ancient", "1"))
-			e->dead = 1;
-		else
-			e->gone = 1;
-		generation++;
+		destroy(instance(w));
+		mig_changed(n);
 	} else if (strcmp(what, "gpu") == 0) {
 		gpu[n].gone = 1;
-	} else {
+	} else if (strcmp(what, "proc") == 0) {
 		struct ent e = {0};
-		keys(&e, rest);
+		keys(&e, rest, other_keys);
 		for (int i = 0; i < nprocs[n]; i++)
 			if (procs[n][i].pid == (unsigned)num(&e, "pid", 0))
 				procs[n][i--] = procs[n][--nprocs[n]];
+	} else {
+		broken(what);
 	}
 }
 
 static void add_rule(char kind, char *rest)
 {
-	char *func = word(&rest);
+	const char *func = word(&rest);
+	if (!func || (*func != '*' && strncmp(func, "nvml", 4) != 0))
+		broken("a rule needs a function");
 	struct ent e = {0};
-	keys(&e, rest);
+	keys(&e, rest, rule_keys);
 	struct rule r = {.kind = kind, .gpu = -1, .slot = -1, .arg = -1, .times = -1, .every = 1};
 	snprintf(r.func, sizeof r.func, "%s", func);
 	r.gpu = (int)num(&e, "gpu", -1);
-	if (has(&e, "mig"))
-		sscanf(get(&e, "mig"), "%d.%d", &r.gpu, &r.slot);
+	if (has(&e, "mig") && sscanf(get(&e, "mig"), "%d.%d", &r.gpu, &r.slot) != 2)
+		broken("mig=");
 	r.arg = (int)num(&e, "arg", -1);
 	r.code = (int)num(&e, "code", 0);
 	r.times = (int)num(&e, "times", -1);
@@ -432,144 +578,142 @@ static void add_timed(char *rest)
 	struct timed *t = &events[nevents++];
 	memset(t, 0, sizeof *t);
 	char *w = word(&rest);
+	char *end = "";
 	if (w && strcmp(w, "tick") == 0) {
 		w = word(&rest);
 		t->tick = w ? atoi(w) : 0;
 	} else if (w) {
-		t->at = atof(w);
+		t->at = strtod(w, &end);
 	}
+	if (!w || (t->tick <= 0 && strcmp(end, "s") != 0))
+		broken("at");
 	snprintf(t->line, sizeof t->line, "%s", rest);
 }
 
 static void set_library(char *rest)
 {
 	struct ent e = {0};
-	keys(&e, rest);
+	keys(&e, rest, lib_keys);
+	cuda = (int)num(&e, "cuda", cuda);
+	init_code = (int)num(&e, "init", init_code);
+	init_delay = num(&e, "initdelay", init_delay * 1000) / 1000;
 	if (has(&e, "driver"))
 		snprintf(driver, sizeof driver, "%s", get(&e, "driver"));
 	if (has(&e, "nvml"))
 		snprintf(nvmlver, sizeof nvmlver, "%s", get(&e, "nvml"));
-	cuda = (int)num(&e, "cuda", cuda);
-	init_code = (int)num(&e, "init", init_code);
+	else
+		snprintf(nvmlver, sizeof nvmlver, "%d.%.70s", cuda / 1000, driver);
 	if (has(&e, "branch") && (int)num(&e, "branch", 0) != BRANCH) {
 		fprintf(stderr, "fakenvml: compiled for branch %d, the scenario wants %s\n", BRANCH, get(&e, "branch"));
 		abort();
 	}
 }
 
-static void set_lost(int n, const char *code)
-{
-	if (n < 0 || n >= GPUS)
-		broken("lost");
-	set(&gpu[n], "lost", code);
-}
-
 static void gpm_values(char *rest, char *w)
 {
 	int n, k;
 	pair(w, &n, &k);
-	struct ent *e = k < 0 ? &gpu[n] : &mig[n][k];
+	struct ent *e = k < 0 ? &gpu[n] : instance(w);
 	for (char *v; (v = word(&rest));) {
 		char key[20], *eq = strchr(v, '=');
 		if (!eq)
 			broken(v);
 		*eq = 0;
-		snprintf(key, sizeof key, "gpm.%.8s", v);
+		if (atoi(v) <= 0 || atoi(v) >= METRICS || !is_number(eq + 1))
+			broken(v);
+		snprintf(key, sizeof key, "gpm.%d", atoi(v));
 		set(e, key, eq + 1);
 	}
 }
 
-static void queue_xid(char *rest, char *w)
+static void queue_xid(char *rest, int n)
 {
 	struct ent e = {0};
-	keys(&e, rest);
-	if (nxids == 64)
-		broken("too many xids");
-	xids[nxids].gpu = atoi(w);
-	xids[nxids].code = (unsigned long long)num(&e, "code", 79);
-	xids[nxids].gi = has(&e, "gi") ? (unsigned)num(&e, "gi", 0) : NO_ID;
-	xids[nxids].ci = has(&e, "ci") ? (unsigned)num(&e, "ci", 0) : NO_ID;
-	xids[nxids++].pending = 1;
+	keys(&e, rest, other_keys);
+	send_event((struct event){
+		.gpu = n,
+		.gi = has(&e, "gi") ? (unsigned)num(&e, "gi", 0) : NO_ID,
+		.ci = has(&e, "ci") ? (unsigned)num(&e, "ci", 0) : NO_ID,
+		.type = nvmlEventTypeXidCriticalError,
+		.code = (unsigned long long)num(&e, "code", 79),
+	});
+}
+
+static void set_chaos(char *rest)
+{
+	struct ent e = {0};
+	keys(&e, rest, other_keys);
+	chaos_state = (uint64_t)num(&e, "seed", 1) * 0x9E3779B97F4A7C15ull + 1;
+	chaos_rate = (int)num(&e, "rate", 0);
+	chaos_hard = (int)num(&e, "hard", 0);
+}
+
+static void set_unloaded(char *rest)
+{
+	struct ent e = {0};
+	keys(&e, rest, other_keys);
+	unloaded = (int)num(&e, "code", NVML_ERROR_DRIVER_NOT_LOADED);
+}
+
+static void set_inuse(const char *mode)
+{
+	static const char *const modes[] = {"off", "on", "once"};
+	for (inuse_mode = 0; inuse_mode < 3; inuse_mode++)
+		if (strcmp(mode, modes[inuse_mode]) == 0)
+			return;
+	broken(mode);
 }
 
 static void execute(char *line)
 {
 	char copy[LEN], *rest = line;
 	snprintf(copy, sizeof copy, "%s", line);
-	char *verb = word(&rest);
+	const char *verb = word(&rest);
 	if (!verb)
 		return;
-	if (strcmp(verb, "at") == 0) {
-		add_timed(rest);
-		return;
-	}
-	if (strcmp(verb, "fail") == 0 || strcmp(verb, "lat") == 0 || strcmp(verb, "hang") == 0) {
-		add_rule(verb[0], rest);
-		return;
-	}
-	if (strcmp(verb, "lib") == 0) {
-		set_library(rest);
-		return;
-	}
-	if (strcmp(verb, "gone") == 0) {
-		remove_thing(rest);
-		return;
-	}
-	struct ent e = {0};
-	if (strcmp(verb, "unload") == 0) {
-		keys(&e, rest);
-		unloaded = (int)num(&e, "code", NVML_ERROR_DRIVER_NOT_LOADED);
-		return;
-	}
+	if (strcmp(verb, "at") == 0)
+		return add_timed(rest);
+	if (strcmp(verb, "fail") == 0 || strcmp(verb, "lat") == 0 || strcmp(verb, "hang") == 0)
+		return add_rule(verb[0], rest);
+	if (strcmp(verb, "lib") == 0)
+		return set_library(rest);
+	if (strcmp(verb, "gone") == 0)
+		return remove_thing(rest);
+	if (strcmp(verb, "unload") == 0)
+		return set_unloaded(rest);
+	if (strcmp(verb, "chaos") == 0)
+		return set_chaos(rest);
 	if (strcmp(verb, "reload") == 0) {
 		unloaded = 0;
-		return;
-	}
-	if (strcmp(verb, "chaos") == 0) {
-		keys(&e, rest);
-		chaos_state = (uint64_t)num(&e, "seed", 1) * 0x9E3779B97F4A7C15ull + 1;
-		chaos_rate = (int)num(&e, "rate", 0);
-		chaos_hard = (int)num(&e, "hard", 0);
 		return;
 	}
 	char *w = word(&rest);
 	if (!w)
 		broken(copy);
-	int n = atoi(w);
-	if (strcmp(verb, "gpu") == 0) {
-		if (n < 0 || n >= GPUS)
-			broken(copy);
-		if (!gpu[n].exists)
-			ngpus++;
-		gpu[n].exists = 1;
-		gpu[n].gone = 0;
-		gpu[n].gpu = n;
-		gpu[n].slot = -1;
-		keys(&gpu[n], rest);
-	} else if (strcmp(verb, "mig") == 0) {
-		add_instance(rest, w);
-	} else if (strcmp(verb, "proc") == 0) {
-		add_process(rest, w);
-	} else if (strcmp(verb, "gpm") == 0) {
-		gpm_values(rest, w);
-	} else if (strcmp(verb, "migmode") == 0) {
-		char *mode = word(&rest);
-		set(&gpu[n], "mig", mode ? mode : "off");
-		keys(&gpu[n], rest);
-		generation++;
-	} else if (strcmp(verb, "lost") == 0) {
-		set_lost(n, "15");
-	} else if (strcmp(verb, "unlost") == 0) {
-		set_lost(n, "0");
-	} else if (strcmp(verb, "resetreq") == 0) {
-		set_lost(n, "16");
-	} else if (strcmp(verb, "inuse") == 0) {
-		inuse_mode = strcmp(w, "on") == 0 ? 1 : strcmp(w, "once") == 0 ? 2 : 0;
-	} else if (strcmp(verb, "xid") == 0) {
-		queue_xid(rest, w);
-	} else {
+	if (strcmp(verb, "inuse") == 0)
+		return set_inuse(w);
+	if (strcmp(verb, "gpu") == 0)
+		return add_gpu(rest, w);
+	if (strcmp(verb, "mig") == 0)
+		return add_instance(rest, w);
+	if (strcmp(verb, "proc") == 0)
+		return add_process(rest, w);
+	if (strcmp(verb, "gpm") == 0)
+		return gpm_values(rest, w);
+	if (strcmp(verb, "migmode") == 0)
+		return set_mig_mode(rest, w);
+	int n, k;
+	pair(w, &n, &k);
+	if (strcmp(verb, "lost") == 0)
+		set(&gpu[n], "lost", "15");
+	else if (strcmp(verb, "unlost") == 0)
+		set(&gpu[n], "lost", "0");
+	else if (strcmp(verb, "resetreq") == 0)
+		set(&gpu[n], "lost", "16");
+	else if (strcmp(verb, "xid") == 0)
+		queue_xid(rest, n);
+	else
 		broken(copy);
-	}
 }
 
 static void execute_text(char *text)
@@ -585,6 +729,7 @@ static void execute_text(char *text)
 	}
 }
 
+/* What path holds from there on; whole lines only, as the rest may be half written. */
 static char *slurp(const char *path, off_t from, off_t *to)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -597,7 +742,7 @@ static char *slurp(const char *path, off_t from, off_t *to)
 	char *text = calloc(1, (size_t)(st.st_size - from) + 1);
 	ssize_t n = pread(fd, text, (size_t)(st.st_size - from), from);
 	close(fd);
-	char *end = n > 0 ? memrchr(text, '\n', (size_t)n) : NULL; /* whole lines only */
+	char *end = n > 0 ? memrchr(text, '\n', (size_t)n) : NULL;
 	if (!end) {
 		free(text);
 		return NULL;
@@ -612,8 +757,9 @@ static void read_scenario(void)
 	off_t to;
 	const char *path = getenv("FAKENVML_SCENARIO");
 	char *text = path ? slurp(path, 0, &to) : NULL;
-	if (path && !text)
-		broken(path);
+	struct stat st;
+	if (path && (!text || stat(path, &st) != 0 || st.st_size != to))
+		broken(path); /* unreadable, or its last line has no end */
 	started = mono();
 	if (text)
 		execute_text(text);
@@ -630,6 +776,9 @@ static void poll_control(void)
 	if (!path || now - last_poll < 0.001)
 		return;
 	last_poll = now;
+	struct stat st;
+	if (stat(path, &st) != 0 || st.st_size == control_at)
+		return;
 	char *text = slurp(path, control_at, &control_at);
 	if (text)
 		execute_text(text);
@@ -690,12 +839,10 @@ static nvmlReturn_t resolve(const char *func, nvmlDevice_t d, struct ent **e)
 		violation(func, "a handle of an earlier session (gpu %d, %d)", d.handle->gpu, d.handle->number);
 	if (!*e) {
 		violation(func, "the handle of a destroyed instance (gpu %d)", d.handle->gpu);
-		return NVML_ERROR_INVALID_ARGUMENT;
+		return is(&gpu[d.handle->gpu], "mig", "on") ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_NOT_SUPPORTED;
 	}
 	if ((*e)->slot >= 0 && d.handle->serial != (*e)->serial)
 		violation(func, "a stale handle that now names another instance (%d.%d)", (*e)->gpu, (*e)->slot);
-	if ((*e)->slot >= 0 && !is(&gpu[(*e)->gpu], "mig", "on"))
-		return NVML_ERROR_NOT_SUPPORTED;
 	return NVML_SUCCESS;
 }
 
@@ -825,35 +972,48 @@ static nvmlReturn_t text(char *out, unsigned len, const char *s)
 
 /* ---- life cycle ---- */
 
+/* What the library learns of the machine and then keeps until the last Shutdown. */
+static void begin_session(void)
+{
+	session++;
+	sessions_ever++;
+	gpm_used = 0;
+	nactive = 0;
+	for (int n = 0; n < GPUS; n++) {
+		if (gpu[n].exists && !gpu[n].gone)
+			active[nactive++] = n;
+		for (int k = 0; k < SLOTS; k++)
+			if (mig[n][k].dead)
+				mig[n][k].gone = 1;
+	}
+}
+
+static nvmlReturn_t init(void)
+{
+	nap(init_delay);
+	if (init_code)
+		return (nvmlReturn_t)init_code;
+	if (sessions++ == 0)
+		begin_session();
+	*counter("sessions") = (uint64_t)sessions;
+	return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlInit_v2(void)
 {
 #ifdef ALWAYS_INIT
 	return (nvmlReturn_t)ALWAYS_INIT;
 #else
 	ENTER_SYSTEM();
-	if (init_code)
-		return (nvmlReturn_t)init_code;
-	if (sessions++ == 0) {
-		session++;
-		sessions_ever++;
-		gpm_used = 0;
-		nactive = 0;
-		for (int n = 0; n < GPUS; n++) {
-			nactive += gpu[n].exists && !gpu[n].gone;
-			for (int k = 0; k < SLOTS; k++)
-				if (mig[n][k].dead)
-					mig[n][k].gone = 1;
-		}
-	}
-	*counter("sessions") = (uint64_t)sessions;
-	return NVML_SUCCESS;
+	return init();
 #endif
 }
 
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
+	ENTER_SYSTEM();
 	(void)flags;
-	return nvmlInit_v2();
+	return init();
 }
 
 nvmlReturn_t nvmlShutdown(void)
@@ -909,19 +1069,20 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
-	ENTER_SYSTEM();
-	int n = 0;
-	unsigned left = index;
-	for (; n < GPUS; n++) {
-		if (gpu[n].exists && !gpu[n].gone && left-- == 0)
-			break;
-	}
-	if (n == GPUS)
+	struct ent *e = index < (unsigned)nactive ? &gpu[active[index]] : NULL;
+	int guard __attribute__((cleanup(leave))) = 0;
+	nvmlReturn_t rc = enter(&guard, __func__, NULL, NULL, (int)index);
+	if (rc != NVML_SUCCESS)
+		return rc;
+	if (!e)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	if (num(&gpu[n], "handle", 0) > 0)
-		return (nvmlReturn_t)num(&gpu[n], "handle", 0);
-	if (num(&gpu[n], "lost", 0) > 0)
-		return NVML_ERROR_UNKNOWN; /* what a fresh process gets of a lost GPU */
+	int n = e->gpu, lost = (int)num(e, "lost", 0);
+	if (e->gone)
+		return NVML_ERROR_GPU_IS_LOST;
+	if (num(e, "handle", 0) > 0)
+		return (nvmlReturn_t)num(e, "handle", 0);
+	if (lost > 0) /* 999 is what a fresh look at a GPU off the bus gives */
+		return lost == NVML_ERROR_RESET_REQUIRED ? NVML_ERROR_RESET_REQUIRED : NVML_ERROR_UNKNOWN;
 	gpu_handle[n] = (struct nvmlDevice_st){.gpu = n, .number = -1, .session = session};
 	device->handle = &gpu_handle[n];
 	return NVML_SUCCESS;
@@ -932,7 +1093,10 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t d, unsigned int *index)
 {
 	ENTER(d);
-	*index = (unsigned)(is_mig(e) ? e->slot : e->gpu);
+	*index = (unsigned)e->slot;
+	for (int i = 0; !is_mig(e) && i < nactive; i++)
+		if (active[i] == e->gpu)
+			*index = (unsigned)i;
 	return NVML_SUCCESS;
 }
 
@@ -960,6 +1124,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t d, nvmlPciInfo_t *pci)
 		return NVML_ERROR_NOT_SUPPORTED;
 	snprintf(pci->busId, sizeof pci->busId, "%s", id);
 	snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%s", strlen(id) > 12 ? id + 4 : id);
+	sscanf(id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
 	return NVML_SUCCESS;
 }
 
@@ -1010,8 +1175,6 @@ static int granted(const struct ent *e, int slot)
 {
 	if (!is(e, "perm", "instance"))
 		return 1;
-	char want[8];
-	snprintf(want, sizeof want, "%d", slot);
 	const char *list = get(e, "grant");
 	for (const char *p = list; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
 		if (atoi(p) == slot)
@@ -1071,6 +1234,17 @@ nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t d, unsigned int *id)
 	return instance_id(e, "ci", id);
 }
 
+/* Memory belongs to the GPU instance: its first compute instance has the numbers. */
+static const struct ent *memory_of(const struct ent *e)
+{
+	for (int k = 0; is_mig(e) && k < SLOTS; k++) {
+		const struct ent *m = &mig[e->gpu][k];
+		if (m->exists && !m->gone && num(m, "gi", -1) == num(e, "gi", -2))
+			return m;
+	}
+	return e;
+}
+
 nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t d, nvmlDeviceAttributes_t *a)
 {
 	ENTER(d);
@@ -1086,22 +1260,11 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t d, nvmlDeviceAttributes_t *
 	a->gpuInstanceSliceCount = a->computeInstanceSliceCount = 1;
 	if (has(e, "slices"))
 		sscanf(get(e, "slices"), "%u/%u", &a->gpuInstanceSliceCount, &a->computeInstanceSliceCount);
-	a->memorySizeMB = mem(e, "mem") >> 20;
+	a->memorySizeMB = mem(memory_of(e), "mem") >> 20;
 	return NVML_SUCCESS;
 }
 
 /* ---- memory ---- */
-
-/* Memory belongs to the GPU instance: its first compute instance has the numbers. */
-static const struct ent *memory_of(const struct ent *e)
-{
-	for (int k = 0; is_mig(e) && k < SLOTS; k++) {
-		const struct ent *m = &mig[e->gpu][k];
-		if (m->exists && !m->gone && num(m, "gi", -1) == num(e, "gi", -2))
-			return m;
-	}
-	return e;
-}
 
 static nvmlReturn_t memory_refused(const struct ent *e)
 {
@@ -1202,6 +1365,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtilizat
 	}
 	unsigned n = 0, room = out ? *count : 0;
 	unsigned long long now = epoch_us();
+	now -= now % 166667; /* of the last sample */
 	for (int i = 0; i < nprocs[e->gpu]; i++) {
 		struct proc *p = &procs[e->gpu][i];
 		if (!on_device(e, p) || now <= seen)
@@ -1216,12 +1380,16 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtilizat
 	return n > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
+static const char *const ring_key[] = {"power", "util", "memutil", "enc", "dec", "gfx", "memclk"};
+
 nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsigned long long seen, nvmlValueType_t *kind,
 				  unsigned int *count, nvmlSample_t *out)
 {
 	ENTER_ARG(d, type);
 	if (is_mig(e))
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if (type >= sizeof ring_key / sizeof *ring_key)
+		return NVML_ERROR_NOT_SUPPORTED;
 	int power = type == NVML_TOTAL_POWER_SAMPLES;
 	unsigned ring = power ? 119 : 72;
 	unsigned long long step = power ? 20000 : 166667, now = epoch_us();
@@ -1230,7 +1398,9 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsig
 		*count = ring;
 		return NVML_SUCCESS;
 	}
-	if (!power && mig_on(e) && !is(e, "parentsamples", "yes"))
+	int activity = type >= NVML_GPU_UTILIZATION_SAMPLES && type <= NVML_DEC_UTILIZATION_SAMPLES;
+	int refused = activity && mig_on(e) && !is(e, "parentsamples", "yes"); /* the data only, not the size */
+	if (refused || !has(e, ring_key[type]))
 		return NVML_ERROR_NOT_SUPPORTED;
 	unsigned n = 0;
 	now -= now % step;
@@ -1240,7 +1410,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsig
 			continue;
 		out[n].timeStamp = at;
 		out[n].sampleValue.ullVal = 0;
-		out[n++].sampleValue.uiVal = power ? (unsigned)num(e, "power", 0) : busy(e, type == NVML_GPU_UTILIZATION_SAMPLES ? "util" : "memutil");
+		out[n++].sampleValue.uiVal = activity ? busy(e, ring_key[type]) : (unsigned)num(e, ring_key[type], 0);
 	}
 	*count = n;
 	return n ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
@@ -1351,6 +1521,8 @@ SENSOR(nvmlDeviceGetMaxPcieLinkWidth, "widthmax", NVML_ERROR_INVALID_ARGUMENT)
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t d, nvmlTemperatureSensors_t s, unsigned int *out)
 {
 	ENTER_ARG(d, s);
+	if (s != NVML_TEMPERATURE_GPU)
+		return NVML_ERROR_INVALID_ARGUMENT;
 	return sensor(e, "temp", NVML_ERROR_INVALID_ARGUMENT, out);
 }
 
@@ -1358,8 +1530,12 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t d, nvmlTemperatureSensors_t s
 nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t d, nvmlTemperature_t *t)
 {
 	ENTER(d);
-	if (t->version != nvmlTemperature_v1)
+	if (t->version != nvmlTemperature_v1) {
+		violation(__func__, "version %x", t->version);
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	}
+	if (t->sensorType != NVML_TEMPERATURE_GPU)
+		return NVML_ERROR_INVALID_ARGUMENT;
 	unsigned x;
 	if ((rc = sensor(e, "temp", NVML_ERROR_INVALID_ARGUMENT, &x)) == NVML_SUCCESS)
 		t->temperature = (int)x;
@@ -1383,10 +1559,10 @@ nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t d, nvmlMarginTemperatur
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t d, nvmlTemperatureThresholds_t t, unsigned int *out)
 {
 	ENTER_ARG(d, t);
-	if (arch(e) >= 9)
+	static const char *const key[] = {"tshut", "tslow", "tmem", "tgpu"};
+	if (arch(e) >= 9 || t > NVML_TEMPERATURE_THRESHOLD_GPU_MAX)
 		return NVML_ERROR_NOT_SUPPORTED;
-	const char *key = t == NVML_TEMPERATURE_THRESHOLD_SHUTDOWN ? "tshut" : t == NVML_TEMPERATURE_THRESHOLD_SLOWDOWN ? "tslow" : "tmem";
-	return sensor(e, key, NVML_ERROR_NOT_SUPPORTED, out);
+	return sensor(e, key[t], NVML_ERROR_NOT_SUPPORTED, out);
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t d, unsigned long long *mj)
@@ -1444,7 +1620,11 @@ nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t d, nvmlPcieUtilCounter_t c
 	const char *key = c == NVML_PCIE_UTIL_TX_BYTES ? "txbps" : "rxbps";
 	if (!has(e, key))
 		return NVML_ERROR_NOT_SUPPORTED;
-	nap(0.02); /* it counts over a window of 20 ms */
+	int timed = 0;
+	for (int i = 0; i < nrules; i++)
+		timed |= rule_fits(&rules[i], 'l', __func__, e, (int)c);
+	if (!timed)
+		nap(0.02); /* it counts over a window of 20 ms */
 	*kb = (unsigned)(num(e, key, 0) / 1024);
 	return NVML_SUCCESS;
 }
@@ -1455,6 +1635,21 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t d, nvmlEnableState_t *current, nv
 	if (is_mig(e) || !has(e, "ecc") || is(e, "ecc", "none"))
 		return NVML_ERROR_NOT_SUPPORTED;
 	*current = *pending = is(e, "ecc", "on") ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+	if (has(e, "eccpending"))
+		*pending = is(e, "eccpending", "on") ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+	return NVML_SUCCESS;
+}
+
+/* Branch 510 was seen to refuse the volatile counts while MIG is on. */
+static int no_volatile_ecc(const struct ent *e) { return BRANCH <= 510 && mig_on(e); }
+
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t d, nvmlMemoryErrorType_t type, nvmlEccCounterType_t kind, unsigned long long *n)
+{
+	ENTER_ARG(d, type);
+	const char *key = type == NVML_MEMORY_ERROR_TYPE_CORRECTED ? "sbe" : "dbe";
+	if (is_mig(e) || !is(e, "ecc", "on") || !has(e, key) || (kind == NVML_VOLATILE_ECC && no_volatile_ecc(e)))
+		return NVML_ERROR_NOT_SUPPORTED;
+	*n = (unsigned long long)num(e, key, 0);
 	return NVML_SUCCESS;
 }
 
@@ -1522,11 +1717,21 @@ static int ecc_field(const struct ent *e, nvmlFieldValue_t *f)
 	}
 	if (!key)
 		return 0;
-	if (!has(e, "ecc") || is(e, "ecc", "none") || (BRANCH <= 510 && mig_on(e)))
+	if (!has(e, "ecc") || is(e, "ecc", "none") || no_volatile_ecc(e))
 		f->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
 	else if (is(e, "ecc", "on"))
 		put(f, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, num(e, key, 0));
 	return 1;
+}
+
+/* Bytes since the start; the rate may change, so it is summed up from one reading to the next. */
+static double pcie_count(const struct ent *e, const char *key)
+{
+	int rx = key[0] == 'r';
+	double now = mono(), *sum = &pcie_bytes[e->gpu][rx], *last = &pcie_read[e->gpu][rx];
+	*sum += num(e, key, 0) * (now - (*last > 0 ? *last : started));
+	*last = now;
+	return *sum;
 }
 
 static void one_field(const struct ent *e, nvmlFieldValue_t *f)
@@ -1538,14 +1743,13 @@ static void one_field(const struct ent *e, nvmlFieldValue_t *f)
 		if (k->id != f->fieldId)
 			continue;
 		int ga100 = k->id == NVML_FI_DEV_POWER_AVERAGE && arch(e) == 7;
+		int part = f->scopeId != 0; /* of the module or the memory: only some boards tell */
 		if (BRANCH < k->branch)
 			f->nvmlReturn = NVML_ERROR_INVALID_ARGUMENT;
-		else if (!has(e, k->key) || ga100)
+		else if (!has(e, k->key) || ga100 || part)
 			f->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-		else if (k->branch == 555 && is(e, "pciewrap", "1"))
-			put(f, NVML_VALUE_TYPE_UNSIGNED_INT, (double)(unsigned)(unsigned long long)(num(e, k->key, 0) * (mono() - started)));
 		else if (k->branch == 555)
-			put(f, k->type, num(e, k->key, 0) * (mono() - started));
+			put(f, num(e, "pciewrap", 0) > 0 ? NVML_VALUE_TYPE_UNSIGNED_INT : k->type, pcie_count(e, k->key));
 		else
 			put(f, k->type, num(e, k->key, 0));
 		return;
@@ -1556,6 +1760,8 @@ static void one_field(const struct ent *e, nvmlFieldValue_t *f)
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int count, nvmlFieldValue_t *values)
 {
 	ENTER(d);
+	if (count <= 0 || !values)
+		return NVML_ERROR_INVALID_ARGUMENT;
 	for (int i = 0; i < count; i++) {
 		if (is_mig(e)) { /* a dummy that real drivers answer */
 			put(&values[i], NVML_VALUE_TYPE_UNSIGNED_INT, 0);
@@ -1563,7 +1769,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int count, nvmlFieldValue_
 		}
 		one_field(e, &values[i]);
 		for (int r = 0; r < nrules; r++)
-			if (rules[r].arg >= 0 && rules[r].code && rule_fits(&rules[r], 'f', __func__, e, (int)values[i].fieldId))
+			if (rules[r].arg >= 0 && rules[r].code && rule_fits(&rules[r], 'f', __func__, e, (int)values[i].fieldId) && rule_fires(&rules[r]))
 				values[i].nvmlReturn = (nvmlReturn_t)rules[r].code;
 	}
 	return NVML_SUCCESS;
@@ -1572,20 +1778,47 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int count, nvmlFieldValue_
 /* ---- GPM ---- */
 
 #if BRANCH >= 520
-enum { MAGIC = 0x47504d31 };
-
 static int has_gpm(const struct ent *e)
 {
 	const char *v = get(root(e), "gpm");
 	return v ? strcmp(v, "yes") == 0 : arch(e) >= 9;
 }
 
-static int alive(const struct nvmlGpmSample_st *s)
+/* Callers hold addresses in a range that nothing may touch: none is given twice, so a sample that is used
+ * or freed after its end is always found out, and one that is looked into is a crash. */
+static nvmlGpmSample_t new_token(void)
+{
+	enum { RANGE = 64 << 20, STEP = 16 };
+	static char *range;
+	static size_t next;
+	if (!range)
+		range = mmap(NULL, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (range == MAP_FAILED || next >= RANGE)
+		abort();
+	nvmlGpmSample_t t = {(void *)(range + next)};
+	next += STEP;
+	return t;
+}
+
+static int place(nvmlGpmSample_t t) /* -1: not alive */
 {
 	for (int i = 0; i < SAMPLES; i++)
-		if (samples[i] == s)
+		if (samples[i] && samples[i]->token.handle == t.handle)
 			return i;
 	return -1;
+}
+
+/* The living sample that t names, or NULL and a complaint. */
+static struct sample *sample(const char *func, nvmlGpmSample_t t)
+{
+	int i = place(t);
+	if (i < 0) {
+		violation(func, "not a living sample");
+		return NULL;
+	}
+	if (samples[i]->session != session)
+		violation(func, "a sample of an earlier session");
+	return samples[i];
 }
 
 static void count_samples(int change)
@@ -1612,30 +1845,27 @@ nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t d, nvmlGpmSupport_t *s)
 nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *out)
 {
 	ENTER_SYSTEM();
-	int i = alive(NULL);
-	if (!out || i < 0)
+	if (!out)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	int i = 0;
+	while (i < SAMPLES && samples[i])
+		i++;
+	if (i == SAMPLES)
 		return NVML_ERROR_INSUFFICIENT_RESOURCES;
-	struct nvmlGpmSample_st *s = calloc(1, sizeof *s);
-	s->magic = MAGIC;
-	s->session = session;
-	samples[i] = s;
-	out->handle = s;
+	samples[i] = calloc(1, sizeof *samples[i]);
+	samples[i]->session = session;
+	*out = samples[i]->token = new_token();
 	count_samples(1);
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t s)
+nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t t)
 {
 	ENTER_SYSTEM();
-	int i = s.handle ? alive(s.handle) : -1;
-	if (i < 0) {
-		violation(__func__, "not a living sample");
+	if (!sample(__func__, t))
 		return NVML_ERROR_INVALID_ARGUMENT;
-	}
-	if (s.handle->session != session)
-		violation(__func__, "a sample of an earlier session");
-	memset(s.handle, 0xDD, sizeof *s.handle);
-	free(s.handle);
+	int i = place(t);
+	free(samples[i]);
 	samples[i] = NULL;
 	count_samples(-1);
 	return NVML_SUCCESS;
@@ -1666,18 +1896,27 @@ static double mean_of(int n, int gi, int id)
 	return count ? sum / count : NAN;
 }
 
-static nvmlReturn_t take(const char *func, const struct ent *e, int gi, nvmlGpmSample_t s)
+/* Who is sampled: one compute instance, or all those of a GPU instance, told apart over time. */
+static unsigned identity(const struct ent *e, int gi)
 {
-	if (!s.handle || alive(s.handle) < 0 || s.handle->session != session) {
-		violation(func, "not a living sample of this session");
-		return NVML_ERROR_INVALID_ARGUMENT;
+	unsigned sum = e->serial;
+	for (int k = 0; gi >= 0 && k < SLOTS; k++) {
+		const struct ent *m = &mig[e->gpu][k];
+		if (m->exists && !m->gone && (int)num(m, "gi", -1) == gi)
+			sum = sum * 31 + m->serial;
 	}
-	struct nvmlGpmSample_st *p = s.handle;
+	return sum;
+}
+
+static nvmlReturn_t take(const char *func, const struct ent *e, int gi, nvmlGpmSample_t t)
+{
+	struct sample *p = sample(func, t);
+	if (!p || p->session != session)
+		return NVML_ERROR_INVALID_ARGUMENT;
 	p->gpu = e->gpu;
-	p->slot = e->slot;
+	p->slot = gi >= 0 ? -1 : e->slot;
 	p->gi = gi;
-	p->serial = e->serial;
-	p->generation = generation;
+	p->who = identity(e, gi);
 	p->at = mono();
 	for (int id = 0; id < METRICS; id++)
 		p->value[id] = METRIC_ERROR + NVML_ERROR_NOT_SUPPORTED;
@@ -1712,18 +1951,18 @@ nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t d, unsigned int gi, nvmlGpmSample_
 	for (int k = 0; k < SLOTS; k++) {
 		const struct ent *m = &mig[e->gpu][k];
 		if (m->exists && !m->gone && (unsigned)num(m, "gi", -1) == gi)
-			return take(__func__, m, (int)gi, s);
+			return granted(e, k) ? take(__func__, m, (int)gi, s) : NVML_ERROR_NO_PERMISSION;
 	}
-	return NVML_ERROR_INVALID_ARGUMENT;
+	return NVML_ERROR_INVALID_ARGUMENT; /* no such GPU instance, or one without compute instances */
 }
 #endif
 
-static int same_source(const struct nvmlGpmSample_st *a, const struct nvmlGpmSample_st *b)
+static int same_source(const struct sample *a, const struct sample *b)
 {
-	return a->gpu == b->gpu && a->slot == b->slot && a->gi == b->gi && a->serial == b->serial && a->session == b->session;
+	return a->gpu == b->gpu && a->slot == b->slot && a->gi == b->gi && a->who == b->who && a->session == b->session;
 }
 
-static void one_metric(nvmlGpmMetric_t *m, const struct nvmlGpmSample_st *a, const struct nvmlGpmSample_st *b)
+static void one_metric(nvmlGpmMetric_t *m, const struct sample *a, const struct sample *b)
 {
 	double x = m->metricId < METRICS && m->metricId > 0 ? b->value[m->metricId] : METRIC_ERROR + NVML_ERROR_INVALID_ARGUMENT;
 	m->nvmlReturn = NVML_SUCCESS;
@@ -1742,14 +1981,16 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *g)
 		violation(__func__, "version %x", g->version);
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	}
-	const struct nvmlGpmSample_st *a = g->sample1.handle, *b = g->sample2.handle;
-	if (!a || !b || alive(a) < 0 || alive(b) < 0 || !a->filled || !b->filled) {
+	const struct sample *a = sample(__func__, g->sample1), *b = sample(__func__, g->sample2);
+	if (!a || !b || !a->filled || !b->filled) {
 		violation(__func__, "not two filled samples");
 		return NVML_ERROR_INVALID_ARGUMENT;
 	}
 	if (!same_source(a, b))
 		violation(__func__, "samples of different instances");
-	if (b->at - a->at < 0.1)
+	if (b->at < a->at)
+		violation(__func__, "the newer sample comes first");
+	else if (b->at - a->at < 0.1)
 		violation(__func__, "samples only %.0f ms apart", (b->at - a->at) * 1000);
 	if (g->numMetrics == 0 || g->numMetrics > 477) {
 		violation(__func__, "%u metrics", g->numMetrics);
@@ -1764,7 +2005,7 @@ nvmlReturn_t nvmlGpmQueryIfStreamingEnabled(nvmlDevice_t d, unsigned int *state)
 {
 	ENTER(d);
 	*state = 1;
-	return NVML_SUCCESS;
+	return has_gpm(e) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 nvmlReturn_t nvmlGpmSetStreamingEnabled(nvmlDevice_t d, unsigned int state)
@@ -1781,42 +2022,66 @@ nvmlReturn_t nvmlGpmSetStreamingEnabled(nvmlDevice_t d, unsigned int state)
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
 	ENTER_SYSTEM();
+	static int last; /* not the place that was freed just now, so that its old handle is found out */
 	for (int i = 0; i < SETS; i++) {
-		if (sets[i].alive)
+		last = (last + 1) % SETS;
+		if (sets[last].alive)
 			continue;
-		sets[i] = (struct nvmlEventSet_st){.alive = 1};
-		set->handle = &sets[i];
+		sets[last] = (struct nvmlEventSet_st){.alive = 1, .session = session};
+		set->handle = &sets[last];
 		*counter("eventsets") = (uint64_t)++nsets;
 		return NVML_SUCCESS;
 	}
 	return NVML_ERROR_INSUFFICIENT_RESOURCES;
 }
 
+/* On older branches MIG changes can only be waited for while MIG is on. */
+static unsigned long long event_types(const struct ent *e)
+{
+	return nvmlEventTypeXidCriticalError | (BRANCH >= 525 || mig_on(e) ? nvmlEventMigConfigChange : 0);
+}
+
 nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t d, unsigned long long *types)
 {
 	ENTER(d);
-	*types = nvmlEventTypeXidCriticalError | nvmlEventMigConfigChange;
-	return is_mig(e) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+	if (is_mig(e))
+		return NVML_ERROR_NOT_SUPPORTED;
+	*types = event_types(e);
+	return NVML_SUCCESS;
 }
 
 static int living_set(const char *func, nvmlEventSet_t s)
 {
-	if (s.handle && s.handle >= sets && s.handle < sets + SETS && s.handle->alive)
-		return 1;
-	violation(func, "not a living event set");
-	return 0;
+	if (s.handle < sets || s.handle >= sets + SETS || !s.handle->alive) {
+		violation(func, "not a living event set");
+		return 0;
+	}
+	if (s.handle->session != session)
+		violation(func, "an event set of an earlier session");
+	return s.handle->session == session;
 }
 
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t d, unsigned long long types, nvmlEventSet_t set)
 {
 	ENTER(d);
-	(void)types;
 	if (!living_set(__func__, set))
 		return NVML_ERROR_INVALID_ARGUMENT;
-	if (is_mig(e))
+	if (is_mig(e) || (types & ~event_types(e)))
 		return NVML_ERROR_NOT_SUPPORTED;
-	set.handle->gpus |= 1u << e->gpu;
+	set.handle->types[e->gpu] |= types;
+	int n = nwaiting; /* what finds no taker now lines up again */
+	nwaiting = 0;
+	for (int i = 0; i < n; i++)
+		send_event(waiting[i]);
 	return NVML_SUCCESS;
+}
+
+static int watches_lost_gpu(const struct nvmlEventSet_st *set)
+{
+	for (int n = 0; n < GPUS; n++)
+		if (set->types[n] && num(&gpu[n], "lost", 0) == NVML_ERROR_GPU_IS_LOST)
+			return 1;
+	return 0;
 }
 
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout)
@@ -1824,29 +2089,35 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 	ENTER_SYSTEM();
 	if (!living_set(__func__, set))
 		return NVML_ERROR_INVALID_ARGUMENT;
-	for (int i = 0; i < nxids; i++) {
-		if (!xids[i].pending || !(set.handle->gpus & 1u << xids[i].gpu))
-			continue;
-		xids[i].pending = 0;
-		memset(data, 0, sizeof *data);
-		data->device.handle = &gpu_handle[xids[i].gpu];
-		data->eventType = nvmlEventTypeXidCriticalError;
-		data->eventData = xids[i].code;
-		data->gpuInstanceId = xids[i].gi;
-		data->computeInstanceId = xids[i].ci;
-		return NVML_SUCCESS;
+	struct nvmlEventSet_st *s = set.handle;
+	if (s->queued == 0) {
+		if (watches_lost_gpu(s))
+			return NVML_ERROR_GPU_IS_LOST;
+		nap(timeout / 1000.0);
+		return NVML_ERROR_TIMEOUT;
 	}
-	nap(timeout / 1000.0);
-	return NVML_ERROR_TIMEOUT;
+	const struct event *v = &s->queue[0];
+	*data = (nvmlEventData_t){
+		.device.handle = &gpu_handle[v->gpu],
+		.eventType = v->type,
+		.eventData = v->code,
+		.gpuInstanceId = v->gi,
+		.computeInstanceId = v->ci,
+	};
+	s->queued--;
+	memmove(&s->queue[0], &s->queue[1], (size_t)s->queued * sizeof s->queue[0]);
+	return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
 	ENTER_SYSTEM();
-	if (!living_set(__func__, set))
-		return NVML_ERROR_INVALID_ARGUMENT;
-	set.handle->alive = 0;
-	*counter("eventsets") = (uint64_t)--nsets;
-	return NVML_SUCCESS;
+	if (set.handle >= sets && set.handle < sets + SETS && set.handle->alive) {
+		set.handle->alive = 0;
+		*counter("eventsets") = (uint64_t)--nsets;
+		return NVML_SUCCESS;
+	}
+	living_set(__func__, set); /* to complain */
+	return NVML_ERROR_INVALID_ARGUMENT;
 }
 #endif
