@@ -300,6 +300,9 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 			w.height = max(rows, 10)
 		}
 	}
+	if info, err := out.Stat(); err == nil && c.file != "" && info.Mode().IsRegular() && info.Size() > 0 {
+		w.headed = true // a csv file has one header, however many runs append to it
+	}
 	src.procs = newProcReader(procRoot, guard)
 	src.want = w.wanted()
 	if c.kind == procRows {
@@ -1036,9 +1039,7 @@ func (l *screenLoop) begin(s *snapshot) int {
 		return fail(l.stderr, err)
 	}
 	l.c.shows = shows
-	if l.tooMany(s) {
-		l.v.mode = viewNode
-	}
+	l.v.mode = l.firstMode(s)
 	// The number too: names are looked up in the background and seldom there yet.
 	mine := []string{strconv.Itoa(os.Getuid())}
 	if u, err := user.Current(); err == nil {
@@ -1067,16 +1068,26 @@ func (l *screenLoop) begin(s *snapshot) int {
 	return -1
 }
 
-// tooMany says that the devices do not fit the list of the detail view.
-func (l *screenLoop) tooMany(s *snapshot) bool {
-	n := 0
+// firstMode is the view to start with: detail if its list has room for all devices, else the table if
+// that has, else all GPUs at once.
+func (l *screenLoop) firstMode(s *snapshot) viewMode {
+	devices, rows := 0, 0
 	for i := range s.dev {
-		if l.c.shows(&s.dev[i]) {
-			n++
+		if d := &s.dev[i]; l.c.shows(d) {
+			devices++
+			if d.rows == 0 {
+				rows++
+			}
 		}
 	}
 	w, h := l.term.size(os.Getenv)
-	return n > layout(w, h, len(allLinesInstance)+1, n).devices.h-1
+	switch {
+	case devices <= layout(w, h, len(allLinesInstance)+1, devices, 0).devices.h-1:
+		return viewDetail
+	case rows <= h-3:
+		return viewTable
+	}
+	return viewNode
 }
 
 // list makes the rows of the lists: the devices there are, and for a while those that were removed.

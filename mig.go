@@ -520,6 +520,9 @@ func (g *node) settle() {
 		n.shared = n.gi >= 0 && slices.ContainsFunc(g.inst, func(o *node) bool { return o.gi == n.gi })
 		g.inst = append(g.inst, n)
 	}
+	for _, n := range g.inst {
+		n.mates = slices.ContainsFunc(g.inst, func(o *node) bool { return o != n && o.gi == n.gi && n.gi >= 0 })
+	}
 	g.rows = len(g.inst)
 }
 
@@ -867,8 +870,10 @@ func lackGPM(n *node, why reason) {
 func (s *nvmlSource) gpmRefusal(g *node) reason {
 	old := g.archID > 0 && g.archID < nvml.DEVICE_ARCH_HOPPER
 	switch {
-	case old:
+	case old && g.rows > 0:
 		return needsHopper
+	case old:
+		return noGPM
 	case s.safety.off:
 		return gpmUnsafe
 	case s.policy == gpmNever || s.policy == gpmAuto && s.major < 550:
@@ -930,13 +935,7 @@ func (s *nvmlSource) takeSample(n *node) (ready bool, code nvml.Return) {
 
 // getSample asks for the GPU instance when n has it for itself, else for the compute instance or GPU.
 func (s *nvmlSource) getSample(n *node, into nvml.GpmSample) nvml.Return {
-	alone := n.parent != nil
-	if alone {
-		for _, o := range n.parent.inst {
-			alone = alone && (o == n || o.gi != n.gi)
-		}
-	}
-	if alone {
+	if n.parent != nil && !n.mates {
 		return s.try(n, cGpmMigGet, func() nvml.Return { return n.parent.h.GpmMigSampleGet(n.gi, into) })
 	}
 	return s.try(n, cGpmGet, func() nvml.Return { return n.h.GpmSampleGet(into) })

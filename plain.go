@@ -239,6 +239,7 @@ type textWriter struct {
 	shows    func(*device) bool // whether -id chose it
 
 	started bool
+	headed  bool // what is written to has a csv header already
 	skipped bool // a tick went by without a row
 	minute  int64
 	lines   int // since the last header
@@ -496,7 +497,7 @@ func (c *column) append(b []byte, s *snapshot, d *device) []byte {
 
 // csv writes the rows comma-separated, the time first, nothing for unknown.
 func (w *textWriter) csv(s *snapshot) {
-	if !w.started {
+	if !w.started && !w.headed {
 		w.b = append(w.b, "time"...)
 		for _, c := range w.columns {
 			w.b = append(append(w.b, ','), c.name...)

@@ -106,35 +106,31 @@ const (
 
 // layout divides a screen of w by h. details is the number of lines that the detail panel would like,
 // listed the number of devices.
-func layout(w, h, details, devices int) panels {
+func layout(w, h, details, devices, procs int) panels {
 	var p panels
 	body := h - 2
 	least := max(min(9, body/2), 2) // for the charts
-	want := details + minPanel + max(minPanel, min(devices+1, 9))
-	top := min(max(body*45/100, min(want, body*6/10), details+2*minPanel), body-least)
+	want := details + max(minPanel, min(procs+2, 8)) + max(minPanel, min(devices+1, 9))
+	top := min(max(body*45/100, min(want, body*2/3), details+2*minPanel), body-least)
 	x := 0
 	if w >= coresFrom {
 		x = w / 2
 		p.cores = rect{0, 1, x - 1, top}
 	}
 	right := rect{x, 1, w - x, top}
-	procs := minPanel
+	shown := minPanel // lines of processes
 	if top < 2*minPanel+3 {
-		procs = 0
+		shown = 0
 	}
-	detail := min(details, max(top-minPanel-procs, 0))
-	list := top - procs - detail
-	if spare := list - minPanel; spare > 0 {
+	detail := min(details, max(top-minPanel-shown, 0))
+	list := top - shown - detail
+	if list > minPanel && shown > 0 {
 		list = min(list, max(minPanel, devices+1))
-		if procs > 0 {
-			procs = top - detail - list
-		} else {
-			list = top - detail
-		}
+		shown = top - detail - list
 	}
 	p.devices = rect{right.x, right.y, right.w, list}
 	p.detail = rect{right.x, right.y + list, right.w, detail}
-	p.procs = rect{right.x, right.y + list + detail, right.w, procs}
+	p.procs = rect{right.x, right.y + list + detail, right.w, shown}
 	p.bottom(w, h, rect{0, 1 + top, w, body - top})
 	return p
 }
@@ -369,7 +365,7 @@ func (p painter) warning(l *line) {
 
 func (p painter) footer() {
 	l := p.line(rect{0, p.g.h - 1, p.g.w, 1}, 0)
-	for _, k := range [...][2]string{{"q", "quit"}, {"Tab", "next"}, {"v", "view"}, {"s", "sort"}, {"m", "PSS"}, {"p", "release"}, {"+-", "interval"}, {"?", "help"}} {
+	for _, k := range [...][2]string{{"q", "quit"}, {"?", "help"}, {"Tab", "next"}, {"v", "view"}, {"s", "sort"}, {"m", "PSS"}, {"p", "release"}, {"+-", "interval"}} {
 		l.str(k[0], bold).str(" ", 0).str(k[1], 0).str("  ", 0)
 	}
 	v := p.v
@@ -408,7 +404,7 @@ func (p painter) help() {
 // detailView is the picture of one device and the host.
 func (p painter) detailView() {
 	lines := p.detailLines()
-	at := layout(p.g.w, p.g.h, len(lines)+1, len(p.v.rows))
+	at := layout(p.g.w, p.g.h, len(lines)+1, len(p.v.rows), p.v.processCount())
 	p.cores(at.cores)
 	p.devices(at.devices)
 	p.detail(at.detail, lines)
@@ -417,6 +413,23 @@ func (p painter) detailView() {
 	p.cpuChart(at.cpu)
 	p.bars(at.bars)
 	p.ramChart(at.ram)
+}
+
+// processCount is the number of processes to list for the chosen device.
+func (v *view) processCount() int {
+	n := 0
+	for i := 0; v.snap != nil && i < len(v.snap.proc); i++ {
+		if v.lists(&v.snap.proc[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// lists says that p runs on the chosen device; a GPU's are also those of its instances.
+func (v *view) lists(p *process) bool {
+	d, on := v.selected(), &v.snap.dev[p.dev]
+	return d != nil && (on.id() == d.id() || d.isGPU() && on.gpu == d.gpu)
 }
 
 // cores draws every core's load, the busiest first, in as many columns as fit.
@@ -651,7 +664,10 @@ func (p painter) detailLine(l *line, d *listed, k detailLine) {
 	case lineUtil:
 		util := of(mUtil)
 		l.str("util ", 0).value(util, percent, utilStyle(util)).percentSign(util).str(" ", 0).str(d.src.String(), grey)
-		l.metric("  mem ctrl ", of(mMemUtil), percent).metric("  dram ", of(mDRAM), percent).why(util)
+		if d.isGPU() {
+			l.metric("  mem ctrl ", of(mMemUtil), percent)
+		}
+		l.metric("  dram ", of(mDRAM), percent).why(util)
 	case lineSM:
 		l.metric("SM active ", of(mSMUtil), percent).metric("  occupancy ", of(mSMOcc), percent).metric("  tensor ", of(mTensor), percent).why(of(mSMUtil))
 	case lineGPU:
@@ -885,8 +901,7 @@ func (p painter) processes(r rect) {
 	row := 2
 	for i := range p.v.snap.proc {
 		pr := &p.v.snap.proc[i]
-		on := &p.v.snap.dev[pr.dev]
-		if on.id() != d.id() && !(d.isGPU() && on.gpu == d.gpu) || row >= r.h {
+		if row >= r.h || !p.v.lists(pr) {
 			continue
 		}
 		l, x := p.line(r, row), r.x
@@ -1189,7 +1204,12 @@ func (p painter) node(r rect) {
 func (p painter) nodeLine(l *line, r rect, i int) {
 	v := p.v
 	d := &v.rows[i].device
-	l.int(d.gpu, p.chosen(i)).to(r.x+3).right(v.of(d, mTemp), celsius, tempStyle(d.v[mTemp], d.v[mTempSlow]), r.x+5).str("C", 0)
+	l.int(d.gpu, p.chosen(i)).str(p.mark(i), chosenStyle)
+	if d.fault != notRead {
+		l.to(r.x+3).str(d.fault.sentence(), red|bold)
+		return
+	}
+	l.to(r.x+3).right(v.of(d, mTemp), celsius, tempStyle(d.v[mTemp], d.v[mTempSlow]), r.x+5).str("C", 0)
 	l.right(v.of(d, mPower), milliwatt, 0, r.x+11).str("W", 0).to(r.x + 14)
 	if d.rows == 0 {
 		p.nodeCell(l, d, shortName(d.name), p.chosen(i))
@@ -1200,10 +1220,19 @@ func (p painter) nodeLine(l *line, r rect, i int) {
 	for i++; i < len(v.rows) && !v.rows[i].isGPU(); i++ {
 		if v.rows[i].removed.IsZero() {
 			next := l.x + cell
+			l.str(p.mark(i), chosenStyle)
 			p.nodeCell(l, &v.rows[i].device, shortProfile(v.rows[i].profile), p.chosen(i))
 			l.to(next)
 		}
 	}
+}
+
+// mark stands before or after the name of the selected row, where there is little room.
+func (p painter) mark(i int) string {
+	if i == p.v.sel {
+		return ">"
+	}
+	return ""
 }
 
 // chosen is the style of row i's name.
@@ -1257,6 +1286,9 @@ func (p painter) tableRow(l *line, x int, d *listed, st style) {
 	name := d.profile
 	if d.isGPU() {
 		name = shortName(d.name)
+	}
+	if st == chosenStyle {
+		l.str(" >", st)
 	}
 	l.to(x+6).str(clip(name, 14), st).to(x + 21)
 	if !d.removed.IsZero() {

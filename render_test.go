@@ -222,7 +222,7 @@ func TestLayoutAtAllSizes(t *testing.T) {
 		for h := minHeight; h <= 100; h++ {
 			for _, devices := range []int{0, 1, 5, 64} {
 				for _, details := range []int{0, 12, 13} {
-					checkLayout(t, w, h, layout(w, h, details, devices))
+					checkLayout(t, w, h, layout(w, h, details, devices, details%5*3))
 				}
 			}
 		}

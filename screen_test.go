@@ -45,7 +45,7 @@ func TestDashboardShowsEverything(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {160, 45}} {
 		p, cmd := startDashboard(t, newMachine(t, "h200-580"), size[0], size[1])
 		if size[1] == 24 {
-			p.eventually("the node view", func() bool { return strings.Contains(screenText(p, size[0], size[1]), "3g 54/56") })
+			p.eventually("the table view", func() bool { return strings.Contains(screenText(p, size[0], size[1]), "PROFILE") })
 			p.send("\r")
 		}
 		want := []string{"Devices", "Detail", "3g.71gb", "util 54% gpm", "SM active 50%", "GPU 0 H200", "temp 53 C", "Top processes 1", "GPU util 54%", "DRAM bandwidth 38%", "VRAM 39.1G / 69.8G", "CPU ", "RAM ", "SWP ", "used", "avl:", "quit"}
@@ -135,12 +135,12 @@ func TestDashboardWhileDriverHangs(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "h200-580")
 	p, cmd := startDashboard(t, m, 100, 30)
-	p.eventually("the node view", func() bool { return strings.Contains(screenText(p, 100, 30), "3g 54/56") })
+	p.eventually("values", func() bool { return strings.Contains(screenText(p, 100, 30), "54") })
 	m.tell("hang nvmlDeviceGetMemoryInfo_v2 s=forever")
 	p.eventually("silence told", func() bool { return strings.Contains(screenText(p, 100, 30), "driver silent for") })
-	p.send("v")
-	p.eventually("the table view", func() bool { return strings.Contains(screenText(p, 100, 30), "PROFILE") })
-	p.send("q")
+	p.send("?")
+	p.eventually("the help", func() bool { return strings.Contains(screenText(p, 100, 30), "Ctrl-L repaint") })
+	p.send("xq")
 	began := time.Now()
 	if code := p.exits(cmd); code != 0 || time.Since(began) > 2*time.Second {
 		t.Errorf("exit %d after %v", code, time.Since(began))

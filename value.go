@@ -65,7 +65,7 @@ const (
 var reasons = [reasonCount]struct{ word, sentence string }{
 	notRead:        {"not_read", "not read"},
 	notSupported:   {"not_supported", "the driver does not offer this here"},
-	noPermission:   {"no_permission", "not permitted to this user: the whole GPU's figures need root or the mig/monitor capability"},
+	noPermission:   {"no_permission", "no permission: the whole GPU's figures need root or the mig/monitor capability"},
 	notVisible:     {"not_visible", "not visible from this container or job: only its own instance is"},
 	noSymbol:       {"no_symbol", "the driver is too old to have this call"},
 	gpuLost:        {"gpu_lost", "the GPU is lost: it has fallen off the bus (see the kernel log for its XID)"},
@@ -77,10 +77,10 @@ var reasons = [reasonCount]struct{ word, sentence string }{
 	warmingUp:      {"warming_up", "needs two samples; comes with the next one"},
 	gap:            {"gap", "too long since the last sample for a rate"},
 	released:       {"released", "the NVML session is released"},
-	gpmOff:         {"gpm_off", "GPM is off: -gpm auto reads it from driver 550 on, since memory readings were seen to break after it on 535; -gpm on tries it from 525 on"},
+	gpmOff:         {"gpm_off", "GPM is off: by default it is read from driver 550 on, since it was seen to break memory readings on 535; -gpm on tries it from 525 on"},
 	gpmUnsafe:      {"gpm_unsafe", "GPM was switched off: memory readings broke after a GPM call on this driver"},
-	needsHopper:    {"needs_hopper", "NVML has no activity per instance before Hopper; DCGM has it: dcgmi dmon -e 1001,1002,1005"},
-	noGPM:          {"no_gpm", "this GPU has no GPM counters"},
+	needsHopper:    {"needs_hopper", "needs Hopper or newer: before, NVML has no activity per instance; DCGM has it: dcgmi dmon -e 1001,1002,1005"},
+	noGPM:          {"no_gpm", "this GPU has no GPM counters (data center GPUs from Hopper on do)"},
 	badValue:       {"bad_value", "the driver answered a value that cannot be true"},
 	noData:         {"no_data", "the driver has no sample for this interval"},
 	onGPU:          {"on_gpu", "belongs to the GPU, not to its instances"},
@@ -470,7 +470,8 @@ type device struct {
 	migOn   int    // current MIG mode: 1, 0, -1 unknown or none
 	migNext int    // pending MIG mode, same coding
 	rows    int    // of a GPU: instances that have rows
-	shared  bool   // its memory is another compute instance's too, listed before it
+	mates   bool   // other compute instances are in its GPU instance, and its memory is theirs too
+	shared  bool   // one of them is listed before it
 	fault   reason // what keeps the whole device from answering (gpuLost ...), else notRead
 	src     utilSource
 	v       [deviceMetrics]value
@@ -486,7 +487,10 @@ func (d *device) state() string {
 	util, uok := fresh(d.v[mUtil])
 	procs, pok := fresh(d.v[mProcs])
 	mem, mok := fresh(d.v[mMemUsed])
-	if d.isGPU() && d.v[mMemReserved].why == noSymbol && d.v[mMemReserved].from == absent {
+	switch {
+	case d.mates:
+		mem = 0 // what others use says nothing of this one
+	case d.isGPU() && d.v[mMemReserved].why == noSymbol && d.v[mMemReserved].from == absent:
 		mem = 0 // before R510 used includes some 450 MiB that the driver reserves: processes must tell
 	}
 	taken := pok && procs > 0 || mok && mem > idleBytes
