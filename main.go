@@ -2,7 +2,7 @@
 //
 // main.go owns the command line, the modes, the event loop, signals and exit codes.
 //
-// Invariants: only main calls os.Exit; every goroutine starts through guard; the loop never waits for
+// Invariants: os.Exit is called in this file alone; every goroutine starts through guard; the loop never waits for
 // the driver: the sampler answers when it can, and a tick without an answer is a tick without an answer.
 package main
 
@@ -203,7 +203,9 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		c.kind = procRows
 	}
 	if !given["o"] {
-		*stampName = "none"
+		*stampName = "-"
+	} else if *stampName == "-" {
+		*stampName = "?"
 	}
 	return c, c.choose(*ids, *interval, *letters, *stampName, *gpm)
 }
@@ -232,7 +234,7 @@ func (c *config) choose(ids, interval, letters, stampName, gpm string) (err erro
 }
 
 var (
-	stampNames = map[string]stamp{"none": stampNone, "D": stampDate, "T": stampTime, "DT": stampDateTime, "I": stampISO, "E": stampEpoch}
+	stampNames = map[string]stamp{"-": stampNone, "D": stampDate, "T": stampTime, "DT": stampDateTime, "I": stampISO, "E": stampEpoch}
 	gpmNames   = map[string]gpmPolicy{"auto": gpmAuto, "on": gpmOn, "off": gpmNever}
 )
 
@@ -470,7 +472,6 @@ type textLoop struct {
 	stderr io.Writer
 
 	silent  bool      // rows of "-" are being written
-	late    bool      // an answer came after such rows and waits for its tick
 	lacked  bool      // the last rows lacked a reading
 	ticked  time.Time // when the last tick was
 	primed  bool      // the first snapshot, which starts the first interval, is there
@@ -485,16 +486,16 @@ func (l *textLoop) run() int {
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	guard(func() { forward(signals, urgent) })
-	if d := l.deadline(); d > 0 {
-		time.AfterFunc(d, func() { signals <- timeUp{} })
-	}
 	start := time.Now()
 	l.ask()
 	tick, first, resume := time.NewTimer(l.c.interval), time.NewTimer(firstAnswer), time.NewTimer(time.Hour)
 	resume.Stop()
+	var end <-chan time.Time
 	for {
 		code := -1
 		select {
+		case <-end:
+			code = exitSilent // -c was not reached
 		case a := <-l.answers:
 			if a.err != nil {
 				return fail(l.stderr, a.err)
@@ -506,6 +507,7 @@ func (l *textLoop) run() int {
 				start = time.Now()
 				l.ticked = start
 				tick.Reset(l.c.interval)
+				end = l.deadline()
 			}
 		case <-tick.C:
 			code = l.tick()
@@ -529,37 +531,33 @@ func (l *textLoop) signal(sig os.Signal, resume *time.Timer) int {
 	switch sig {
 	case syscall.SIGUSR1:
 		resume.Reset(releaseFor)
-		return l.signalled(orderRelease, "released: the NVML session is closed for 60 s (SIGUSR2 resumes)")
+		says := "released: the NVML session is closed for 60 s (SIGUSR2 resumes)"
+		if !l.asked.IsZero() {
+			says = "will be released as soon as the driver answers, for 60 s (SIGUSR2 resumes)"
+		}
+		return l.signalled(orderRelease, says)
 	case syscall.SIGUSR2:
 		if !resume.Stop() {
 			return -1
 		}
 		return l.signalled(orderResume, "resumed")
-	case timeUp{}:
-		switch {
-		case !l.primed:
-			return l.noAnswer()
-		case l.overdue() || l.ticks == 0 || l.lacked:
-			return exitSilent
-		}
-		return exitOK
 	}
 	return 128 + int(sig.(syscall.Signal))
 }
 
-// deadline is when a run with -c ends by itself, 0 for never.
-func (l *textLoop) deadline() time.Duration {
+// deadline fires when a run with -c has to end by itself. Should the loop be held in a write then, the
+// program ends all the same.
+func (l *textLoop) deadline() <-chan time.Time {
 	if l.c.count == 0 || time.Duration(l.c.count) > (1<<62)/l.c.interval {
-		return 0
+		return nil
 	}
-	return time.Duration(l.c.count)*l.c.interval + 10*time.Second
+	d := time.Duration(l.c.count)*l.c.interval + 10*time.Second
+	guard(func() {
+		time.Sleep(d + time.Second)
+		os.Exit(exitSilent)
+	})
+	return time.After(d)
 }
-
-// timeUp is a deadline, passed on like a signal.
-type timeUp struct{}
-
-func (timeUp) String() string { return "time is up" }
-func (timeUp) Signal()        {}
 
 // forward passes signals on to a loop. Should that be held in a write, by a pipe or a terminal that nobody
 // reads, those that end the program end it all the same.
@@ -574,8 +572,6 @@ func forward(from <-chan os.Signal, to chan<- os.Signal) {
 		case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
 			leaveTerminal()
 			die(sig.(syscall.Signal))
-		case timeUp{}:
-			os.Exit(exitSilent)
 		}
 	}
 }
@@ -619,8 +615,7 @@ func (l *textLoop) overdue() bool {
 	return !l.asked.IsZero() && time.Since(l.asked) >= patience(l.c.interval)
 }
 
-// tick asks for the next sample; while one is overdue it writes rows of "-". An answer that came after
-// such rows is this tick's.
+// tick asks for the next sample; while one is overdue it writes rows of "-".
 func (l *textLoop) tick() int {
 	now := time.Now()
 	if now.Sub(l.ticked) > l.c.interval*3/2 {
@@ -628,13 +623,8 @@ func (l *textLoop) tick() int {
 	}
 	l.ticked = now
 	if l.asked.IsZero() {
-		code := -1
-		if l.late {
-			l.late = false
-			code = l.rows(l.last)
-		}
 		l.ask()
-		return code
+		return -1
 	}
 	l.w.skipped = true
 	if !l.primed || !l.overdue() {
@@ -656,9 +646,7 @@ func (l *textLoop) blank(s *snapshot) {
 	for i := range s.dev {
 		d := &s.dev[i]
 		d.src = srcNone
-		if d.fault == notRead {
-			d.fault = driverSilent
-		}
+		d.fault = driverSilent
 		for m := range d.v {
 			d.v[m] = lack(driverSilent)
 		}
@@ -666,8 +654,8 @@ func (l *textLoop) blank(s *snapshot) {
 	s.proc = s.proc[:0]
 }
 
-// answer receives a snapshot: the first starts the first interval, the others are rows, at once or, if rows
-// of "-" were written in their place, at the next tick.
+// answer receives a snapshot: the first starts the first interval, the others are rows, unless rows of "-"
+// were written in their place.
 func (l *textLoop) answer(s *snapshot) int {
 	asked := l.asked
 	l.take(s)
@@ -676,7 +664,8 @@ func (l *textLoop) answer(s *snapshot) int {
 	}
 	if l.silent {
 		l.silent = false
-		l.late = true
+		// Part of what it says was read before the silence, so it makes no row.
+		l.pending = append(l.pending, s.notes...)
 		return l.written(l.w.comment(fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond))))
 	}
 	return l.rows(s)

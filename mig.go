@@ -34,6 +34,10 @@ func (s *nvmlSource) sample(snap *snapshot) error {
 		s.epoch = at.Add(-time.Millisecond) // so that no time of a tick is 0, which means never
 		s.last = 0
 	}
+	s.since = uint64(at.Add(min(s.now-at.Sub(s.epoch), -time.Millisecond)).UnixMicro())
+	if s.now == 0 {
+		s.since = uint64(at.Add(-time.Second).UnixMicro())
+	}
 	s.last, s.now = s.now, at.Sub(s.epoch)
 	s.seq++
 	s.notes = s.notes[:0]
@@ -111,7 +115,7 @@ func (s *nvmlSource) release() {
 func (s *nvmlSource) resume() {
 	s.paused = false
 	for _, n := range append(instances(s.gpus), s.gpus...) {
-		n.busyAt = max(n.busyAt, time.Since(s.epoch))
+		n.busyAt = time.Since(s.epoch)
 	}
 }
 
@@ -150,8 +154,10 @@ func (s *nvmlSource) enumerate() nvml.Return {
 		s.gpus[i] = newNode(i, -1)
 		s.openGPU(s.gpus[i])
 	}
+	known := map[*node]bool{}
 	for _, g := range s.gpus {
 		before := g.predecessor(old, s.gpus)
+		known[before] = true
 		g.born, g.busyAt = s.gen, s.now
 		if before != nil {
 			g.inherit(before)
@@ -168,7 +174,7 @@ func (s *nvmlSource) enumerate() nvml.Return {
 		}
 	}
 	for _, o := range old {
-		if !slices.ContainsFunc(s.gpus, func(g *node) bool { return g.predecessor(old, s.gpus) == o }) {
+		if !known[o] {
 			s.note("gpu %d removed (%s)", o.gpu, o.name)
 		}
 	}
@@ -444,15 +450,24 @@ func (s *nvmlSource) peek(n *node) (h nvml.Device, uuid string, code nvml.Return
 func (s *nvmlSource) fillSlot(n *node, before []*node) {
 	h, uuid, code := s.peek(n)
 	if code != nvml.SUCCESS {
-		n.fault = reasonOf(code)
 		if i := slices.IndexFunc(before, func(o *node) bool { return o.mig == n.mig }); i >= 0 {
 			n.device = before[i].device
 		}
+		n.failed(code)
 		return
 	}
 	if uuid != "" {
 		n.h, n.uuid = h, uuid
 		s.readInstance(n)
+	}
+}
+
+// failed notes that it cannot be told who is in n's slot; if nobody was known there, the GPU is not known
+// to be empty either.
+func (n *node) failed(code nvml.Return) {
+	n.fault = reasonOf(code)
+	if n.uuid == "" {
+		n.parent.fault = n.fault
 	}
 }
 
@@ -462,7 +477,7 @@ func (s *nvmlSource) lookSlot(n *node) (changed bool) {
 	h, uuid, code := s.peek(n)
 	switch {
 	case code != nvml.SUCCESS:
-		n.fault = reasonOf(code)
+		n.failed(code)
 		return false
 	case uuid != n.uuid:
 		n.fault = changing
@@ -521,7 +536,7 @@ func (g *node) settle() {
 		g.inst = append(g.inst, n)
 	}
 	for _, n := range g.inst {
-		n.mates = slices.ContainsFunc(g.inst, func(o *node) bool { return o != n && o.gi == n.gi && n.gi >= 0 })
+		n.mates = n.cSlices < n.gSlices || slices.ContainsFunc(g.inst, func(o *node) bool { return o != n && o.gi == n.gi && n.gi >= 0 })
 	}
 	g.rows = len(g.inst)
 }
@@ -586,7 +601,7 @@ func (s *nvmlSource) lookAround() bool {
 		case g.hidden:
 			g.fault = notVisible
 		case g.h == nil:
-			same = same && g.answer[cHandle].again > s.now // else it is time to try in a new session
+			same = same && !s.opensAgain(g)
 		case !g.settled:
 			s.discover(g, g)
 		case s.topology(g):
@@ -600,6 +615,20 @@ func (s *nvmlSource) lookAround() bool {
 		s.readVersions()
 	}
 	return same
+}
+
+// opensAgain says whether a GPU that did not open does now: only then is a new session worth its price,
+// since without persistence it makes the driver initialise every GPU anew.
+func (s *nvmlSource) opensAgain(g *node) bool {
+	if g.answer[cHandle].again > s.now {
+		return false
+	}
+	code := s.try(g, cHandle, func() nvml.Return {
+		_, ret := s.lib.DeviceGetHandleByIndex(g.gpu)
+		return ret
+	})
+	g.answer[cHandle].again = s.now + askAgain
+	return code == nvml.SUCCESS
 }
 
 // begin clears n for a tick: every value is absent until something answers it.
@@ -695,9 +724,9 @@ func percentValue(m metric, pct uint32) value {
 	return measure(m, int64(pct)*100)
 }
 
-// refuseForGood keeps a refused call from being asked again in this generation.
+// refuseForGood keeps a call that MIG makes refused from being asked again in this generation.
 func (s *nvmlSource) refuseForGood(n *node, c call, code nvml.Return) {
-	if permanent(code) {
+	if permanent(code) && (n.parent != nil || n.rows > 0) {
 		n.answer[c].again = never
 	}
 }
@@ -706,9 +735,7 @@ func (s *nvmlSource) refuseForGood(n *node, c call, code nvml.Return) {
 // 100. go-nvml answers nil and SUCCESS when the size query alone succeeds, as R535 does on MIG handles,
 // and panics if the list grows between its two calls.
 func (s *nvmlSource) readProcUtil(n *node) {
-	if n.seenTS == 0 {
-		n.seenTS = uint64(time.Now().UnixMicro()) // older samples are not of this run
-	}
+	n.seenTS = max(n.seenTS, s.since)
 	var list []nvml.ProcessUtilizationSample
 	code := s.try(n, cProcUtil, func() (ret nvml.Return) {
 		defer func() {
@@ -793,7 +820,7 @@ func (s *nvmlSource) readGPM() bool {
 	}
 	targets := s.targets[:0]
 	for _, g := range s.gpus {
-		if g.h == nil || g.gone != nvml.SUCCESS || g.fault != notRead {
+		if g.h == nil || g.gone != nvml.SUCCESS || g.rows == 0 && g.fault != notRead {
 			continue
 		}
 		nodes := g.inst
@@ -921,42 +948,44 @@ func (s *nvmlSource) takeSample(n *node) (ready bool, code nvml.Return) {
 		// Only after a tick that was primed, at the shortest interval, is there anything to wait for.
 		time.Sleep(gpmWindow - (time.Since(s.epoch) - p.at))
 	}
-	if code = s.getSample(n, p.spare); code != nvml.SUCCESS {
+	code = s.getSample(n, p.spare)
+	if n.parent != nil && !s.safety.checked {
+		s.safety.broken, s.safety.checked = s.memoryBroke()
+	}
+	if code != nvml.SUCCESS {
 		return false, code
 	}
 	ready = p.at > 0
 	p.prev, p.spare, p.at = p.spare, p.prev, time.Since(s.epoch)
-	if n.parent != nil && !s.safety.checked {
-		s.safety.checked = true
-		s.safety.broken = s.memoryBroke()
-	}
 	return ready, code
 }
 
-// getSample asks for the GPU instance when n has it for itself, else for the compute instance or GPU.
+// getSample asks for the GPU instance when n's compute instance is all of it, else for the compute instance
+// or GPU. Who else is there cannot be told by the slots: a container sees only its own.
 func (s *nvmlSource) getSample(n *node, into nvml.GpmSample) nvml.Return {
-	if n.parent != nil && !n.mates {
+	if n.parent != nil && n.gSlices > 0 && n.cSlices == n.gSlices {
 		return s.try(n, cGpmMigGet, func() nvml.Return { return n.parent.h.GpmMigSampleGet(n.gi, into) })
 	}
 	return s.try(n, cGpmGet, func() nvml.Return { return n.h.GpmSampleGet(into) })
 }
 
-// memoryBroke reads again, right after the first GPM call, the memory of an instance that had answered.
-func (s *nvmlSource) memoryBroke() bool {
+// memoryBroke reads again, right after the first GPM call, also one that failed, the memory of an instance
+// that had answered. Without one it has looked at nothing.
+func (s *nvmlSource) memoryBroke() (broke, looked bool) {
 	all := instances(s.gpus)
 	i := slices.IndexFunc(all, func(n *node) bool { return n.h != nil && n.memAt == s.now })
 	if i < 0 {
-		return false
+		return false, false
 	}
 	canary := all[i].device
 	for range 2 {
 		code := s.readMemory(all[i])
 		if code != nvml.ERROR_IN_USE {
 			all[i].device = canary
-			return false
+			return false, true
 		}
 	}
-	return true
+	return true, true
 }
 
 // gpmBroke decides what follows when GPM made memory unreadable: the session ends, which gives memory
@@ -1033,7 +1062,7 @@ func (s *nvmlSource) estimate(g *node) {
 			owner = n
 		}
 	}
-	if running == 0 {
+	if running == 0 || len(g.procs) > 0 { // a process that no instance claims may be on any
 		return
 	}
 	util, code := s.parentUtil(g)
@@ -1059,9 +1088,7 @@ func (s *nvmlSource) estimate(g *node) {
 // parentUtil is the mean of g's utilization samples since the last tick. Type 1 is GPU utilization; the
 // type 0 that the predecessor asked for is board power in mW.
 func (s *nvmlSource) parentUtil(g *node) (value, nvml.Return) {
-	if g.seenTS == 0 {
-		g.seenTS = uint64(time.Now().Add(-time.Second).UnixMicro())
-	}
+	g.seenTS = max(g.seenTS, s.since)
 	var kind nvml.ValueType
 	var list []nvml.Sample
 	code := s.try(g, cSamples, func() nvml.Return {
@@ -1209,9 +1236,9 @@ func (s *nvmlSource) fillProcesses(snap *snapshot, n *node) {
 		}
 		p := process{dev: len(snap.dev) - 1, pid: e.pid, kind: kindNames[e.kinds&7], mem: e.mem}
 		if n.procHeld > 0 {
-			p.mem = p.mem.hold(n.procHeld)
+			p.mem = p.mem.hold(n.procHeld, n.procWhy)
 		}
-		s.procs.fill(&p, snap.at)
+		s.procs.fill(&p, time.Now()) // the tick may have been held since it began
 		snap.proc = append(snap.proc, p)
 	}
 	slices.SortFunc(snap.proc[from:], byMemory)

@@ -1,7 +1,7 @@
 // nvml.go owns the library: finding and loading it, probing its symbols, making every call, and reading
 // what belongs to a whole GPU or is read alike for GPU and instance (memory, processes, sensors).
 //
-// Invariants: with mig.go it is the sole importer of go-nvml; every call goes through try, which makes
+// Invariants: with mig.go it is the sole importer of go-nvml; every call but Init and Shutdown goes through try, which makes
 // none whose symbol the driver lacks (such a call would end the process with "symbol lookup error",
 // exit 127); all of it runs on one goroutine, since parallel GPM calls crash and the driver serialises
 // the rest on one lock anyway.
@@ -226,6 +226,7 @@ type node struct {
 	procs    []procEntry // as last answered, for its device only
 	procAt   time.Duration
 	procHeld time.Duration // age of procs, 0 when of this tick
+	procWhy  reason        // why they are held
 
 	slowAt      time.Duration
 	slow        [5]value
@@ -268,13 +269,15 @@ type nvmlSource struct {
 	procs  *procReader
 	leave  func() // gives the terminal back before another process image takes over; nil without one
 
-	lib    nvml.Interface
-	keep   *dl.DynamicLibrary // our own reference: Shutdown must not unload, see nvml-facts on upgrades
-	file   string             // the library really loaded
-	has    [callCount]bool
-	driver string
-	major  int // 535 of 535.129.03
-	cuda   string
+	lib      nvml.Interface
+	keep     *dl.DynamicLibrary // our own reference: Shutdown must not unload, see nvml-facts on upgrades
+	file     string             // the library really loaded
+	has      [callCount]bool
+	early    bool // the newest process lists are misread, see probe
+	oldLists [3]processList
+	driver   string
+	major    int // 535 of 535.129.03
+	cuda     string
 
 	isOpen  bool
 	gone    nvml.Return // what ended the session in this tick
@@ -297,6 +300,7 @@ type nvmlSource struct {
 
 	epoch time.Time
 	now   time.Duration // begin of this tick since epoch, monotonic
+	since uint64        // begin of the tick before in us of the wall clock: what samples must be newer than
 	last  time.Duration // of the tick before
 	seq   uint64
 	notes []string
@@ -404,7 +408,9 @@ func (s *nvmlSource) load() error {
 	code := s.lib.Init()
 	s.debug.printf("loading %s: Init %s", l.file, codeText(code))
 	if code == nvml.SUCCESS {
-		s.probe(v1)
+		s.probe()
+		s.oldLists = v1
+		s.bindLists()
 		s.isOpen = true
 		return nil
 	}
@@ -462,23 +468,34 @@ func secureExec() bool {
 }
 
 // probe looks every symbol up, once, before any of them is called.
-func (s *nvmlSource) probe(v1 [3]processList) {
+func (s *nvmlSource) probe() {
 	look := func(name string) bool { return s.keep.Lookup(name) == nil }
 	for c := range calls {
 		s.has[c] = calls[c].field != 0 || slices.ContainsFunc(calls[c].symbols, look)
 	}
 	// Early R535 (535.43 to 535.86) writes 32-byte entries through the _v3 lists, of which go-nvml
 	// allocates 24. It is known by having the confidential-computing query but not yet the detail list.
-	early := look("nvmlDeviceGetConfComputeMemSizeInfo") && !look("nvmlDeviceGetRunningProcessDetailList") &&
+	s.early = look("nvmlDeviceGetConfComputeMemSizeInfo") && !look("nvmlDeviceGetRunningProcessDetailList") &&
 		look("nvmlDeviceGetComputeRunningProcesses_v3")
-	if early {
+	if s.early {
 		s.debug.printf("process lists: early 535 layout, using version 1")
-		computeList, graphicsList, mpsList = v1[0], v1[1], v1[2]
+		for _, c := range [...]call{cCompute, cGraphics, cMPS} {
+			s.has[c] = look(calls[c].symbols[len(calls[c].symbols)-1])
+		}
 	}
 	for c := range calls {
 		if !s.has[c] {
 			s.debug.printf("symbol missing for %s: %s", calls[c].method, strings.Join(calls[c].symbols, ", "))
 		}
+	}
+}
+
+// bindLists puts version 1 of the process lists, which names no instances, in the place of a version that
+// would be misread. Every Init makes go-nvml choose anew, so it follows every Init. (Version 2 would name
+// instances, but go-nvml keeps it in no variable.)
+func (s *nvmlSource) bindLists() {
+	if s.early {
+		computeList, graphicsList, mpsList = s.oldLists[0], s.oldLists[1], s.oldLists[2]
 	}
 }
 
@@ -521,6 +538,7 @@ func (s *nvmlSource) session() nvml.Return {
 	code := s.lib.Init()
 	s.debug.printf("Init %s", codeText(code))
 	s.isOpen = code == nvml.SUCCESS
+	s.bindLists()
 	return code
 }
 
@@ -575,12 +593,18 @@ func (s *nvmlSource) noteAnswer(n *node, c call, code nvml.Return) {
 	a.asked, a.code = true, code
 	switch code {
 	case nvml.ERROR_GPU_IS_LOST, nvml.ERROR_RESET_REQUIRED, nvml.ERROR_GPU_NOT_FOUND:
-		n.root().gone = code
+		if n.gpu >= 0 { // a call on no device, like the wait for events, may speak of any
+			n.root().gone = code
+		}
 	case nvml.ERROR_UNINITIALIZED, nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		s.gone = code
 	}
-	if permanent(code) && c != cMigHandle && c != cMigMode && c != cCount {
-		a.again = s.now + askAgain
+	switch c {
+	case cCount, cMigMode, cMigHandle, cUUID: // who is there is asked anew in each tick
+	default:
+		if permanent(code) {
+			a.again = s.now + askAgain
+		}
 	}
 }
 
@@ -664,9 +688,9 @@ func (s *nvmlSource) readMemory(n *node) nvml.Return {
 	why := reasonOf(code)
 	n.v[mMemUsed], n.v[mMemTotal], n.v[mMemReserved] = lack(why), lack(why), lack(why)
 	if age := s.now - n.memAt; n.memAt > 0 && !permanent(code) {
-		n.v[mMemTotal] = n.memory[1].hold(age)
+		n.v[mMemTotal] = n.memory[1].hold(age, why)
 		if age <= holdFor {
-			n.v[mMemUsed] = n.memory[0].hold(age)
+			n.v[mMemUsed] = n.memory[0].hold(age, why)
 		}
 	}
 	return code
@@ -769,7 +793,7 @@ func (s *nvmlSource) readProcesses(g *node) {
 	idsKnown := code == nvml.SUCCESS && !slices.ContainsFunc(g.list, func(e procEntry) bool { return g.owner(e) == nil })
 	for _, n := range g.inst {
 		if n.h == nil { // it is not known who is there in this tick
-			n.procs = n.procs[:0]
+			n.procs, n.procAt = n.procs[:0], 0
 			continue
 		}
 		if !idsKnown {
@@ -842,11 +866,11 @@ func (s *nvmlSource) keepProcesses(n *node, list []procEntry, code nvml.Return) 
 	n.v[mProcs] = lack(reasonOf(code))
 	age := s.now - n.procAt
 	if n.procAt == 0 || permanent(code) || age > holdFor {
-		n.procs = n.procs[:0]
+		n.procs, n.procAt = n.procs[:0], 0
 		return
 	}
-	n.procHeld = age
-	n.v[mProcs] = measure(mProcs, countPids(n.procs)).hold(age)
+	n.procHeld, n.procWhy = age, reasonOf(code)
+	n.v[mProcs] = measure(mProcs, countPids(n.procs)).hold(age, reasonOf(code))
 }
 
 // read fills metric m of n from one call.
@@ -1081,7 +1105,7 @@ func (s *nvmlSource) pcieCounters(g *node, whole nvml.Return, at time.Duration) 
 		if width < 64 {
 			grown &= 1<<width - 1
 		}
-		g.v[m] = measure(mEnergy, signed(grown)).perSecond(m, dt)
+		g.v[m] = perSecond(m, grown, dt)
 	}
 }
 

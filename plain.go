@@ -387,6 +387,9 @@ func (w *textWriter) explain(s *snapshot) {
 	} else if s.hidden > 1 {
 		w.remark(fmt.Sprintf("%d GPUs not visible here", s.hidden))
 	}
+	if w.kind == procRows {
+		return
+	}
 	names := map[reason][]string{}
 	var order []reason
 	for _, c := range w.columns {

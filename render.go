@@ -84,7 +84,7 @@ func (v *view) shares(p *process) pssState {
 // of is d's value of m as it may be shown now: while the driver is silent nothing is fresh.
 func (v *view) of(d *device, m metric) value {
 	if v.silent > 0 {
-		return d.v[m].hold(v.silent)
+		return d.v[m].hold(v.silent, driverSilent)
 	}
 	return d.v[m]
 }

@@ -143,8 +143,8 @@ func heldAndEstimated() []device {
 	devs := fourInstances()
 	d := &devs[1]
 	d.v[mUtil], d.src = d.v[mUtil].estimate(), srcEst
-	d.v[mMemUsed], d.v[mMemTotal] = d.v[mMemUsed].hold(4*time.Second), d.v[mMemTotal].hold(4*time.Second)
-	d.v[mProcs] = d.v[mProcs].hold(4 * time.Second)
+	d.v[mMemUsed], d.v[mMemTotal] = d.v[mMemUsed].hold(4*time.Second, inUse), d.v[mMemTotal].hold(4*time.Second, inUse)
+	d.v[mProcs] = d.v[mProcs].hold(4*time.Second, inUse)
 	return devs
 }
 
@@ -356,7 +356,7 @@ func TestOriginsLookDifferent(t *testing.T) {
 	seen := map[string]string{}
 	for name, v := range map[string]value{
 		"absent": lack(inUse), "zero": measure(mUtil, 0), "measured": measure(mUtil, 5000),
-		"estimated": measure(mUtil, 5000).estimate(), "held": measure(mUtil, 5000).hold(time.Second),
+		"estimated": measure(mUtil, 5000).estimate(), "held": measure(mUtil, 5000).hold(time.Second, inUse),
 	} {
 		var g grid
 		g.resize(20, 6)
@@ -393,7 +393,7 @@ func TestShowSize(t *testing.T) {
 		}
 	}
 	v := measure(mMemUsed, 40000<<20)
-	if a, b, c := string(v.hold(0).showSize(nil)), string(v.estimate().showSize(nil)), string(lack(inUse).showSize(nil)); a != "39.1G*" || b != "~39.1G" || c != "-" {
+	if a, b, c := string(v.hold(0, inUse).showSize(nil)), string(v.estimate().showSize(nil)), string(lack(inUse).showSize(nil)); a != "39.1G*" || b != "~39.1G" || c != "-" {
 		t.Errorf("%s %s %s", a, b, c)
 	}
 }

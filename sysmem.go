@@ -52,6 +52,7 @@ type knownProc struct {
 	start   uint64
 	ours    bool // it may be named here
 	uid     uint32
+	hasUID  bool
 	job     string
 	command string
 	read    time.Time // of the facts above
@@ -99,7 +100,7 @@ func (r *procReader) fill(p *process, now time.Time) {
 		return
 	}
 	p.hostFacts = hostFacts{
-		known: true, start: st.start, user: r.userName(k.uid), job: k.job, command: k.command,
+		known: true, start: st.start, user: r.userName(k), job: k.job, command: k.command,
 		rss: lack(noPermission), cpu: lack(warmingUp), cpuTime: measure(mCPUTime, int64(st.cpu)*1000/userHZ),
 	}
 	if rssOK {
@@ -123,13 +124,13 @@ func (r *procReader) sweep() {
 
 // facts reads what seldom changes.
 func (r *procReader) facts(k *knownProc, dir, comm string) {
-	k.uid, k.job, k.command = 0, "-", printable(comm)
+	k.hasUID, k.job, k.command = false, "-", printable(comm)
 	var st syscall.Stat_t
 	if syscall.Stat(dir, &st) == nil {
-		k.uid = st.Uid // the effective uid; root for processes that are not dumpable
+		k.uid, k.hasUID = st.Uid, true // the effective uid; root for processes that are not dumpable
 	}
 	if uid, ok := parseUID(r.read(dir + "/status")); ok {
-		k.uid = uid
+		k.uid, k.hasUID = uid, true
 	}
 	k.job = parseJob(r.read(dir + "/cgroup"))
 	if c := parseCommand(r.read(dir + "/cmdline")); c != "" {
@@ -137,8 +138,12 @@ func (r *procReader) facts(k *knownProc, dir, comm string) {
 	}
 }
 
-// userName is the uid's name, its number until the lookup, which may ask a directory server, answers.
-func (r *procReader) userName(uid uint32) string {
+// userName is the name of k's user, the number until the lookup, which may ask a directory server, answers.
+func (r *procReader) userName(k *knownProc) string {
+	if !k.hasUID {
+		return ""
+	}
+	uid := k.uid
 	for {
 		select {
 		case a := <-r.answers:

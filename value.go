@@ -136,12 +136,13 @@ func (v value) estimate() value {
 	return v
 }
 
-// hold is v as last read, age ago, now that a read that was due has failed. Absent stays absent.
-func (v value) hold(age time.Duration) value {
+// hold is v as last read, age ago, now that a read that was due has failed for the reason why. Absent
+// stays absent.
+func (v value) hold(age time.Duration, why reason) value {
 	if v.from == absent {
 		return v
 	}
-	v.from, v.age = held, uint32(min(age.Milliseconds(), math.MaxUint32))
+	v.from, v.why, v.age = held, why, uint32(min(age.Milliseconds(), math.MaxUint32))
 	return v
 }
 
@@ -153,19 +154,12 @@ func larger(a, b value) value {
 	return a
 }
 
-// perSecond is the rate of a counter that grew by the bytes of v in dt.
-func (v value) perSecond(m metric, dt time.Duration) value {
-	if v.from == absent {
-		return v
-	}
+// perSecond is the rate of a counter that grew by grown in dt.
+func perSecond(m metric, grown uint64, dt time.Duration) value {
 	if dt <= 0 {
 		return lack(gap)
 	}
-	r := measure(m, int64(float64(v.raw)/dt.Seconds()))
-	if r.from == measured {
-		r.from = v.from
-	}
-	return r
+	return measure(m, int64(min(float64(grown)/dt.Seconds(), math.MaxInt64/2)))
 }
 
 // unread says that nothing was asked for v in this tick.
@@ -487,13 +481,14 @@ func (d *device) state() string {
 	util, uok := fresh(d.v[mUtil])
 	procs, pok := fresh(d.v[mProcs])
 	mem, mok := fresh(d.v[mMemUsed])
-	switch {
-	case d.mates:
+	if d.mates {
 		mem = 0 // what others use says nothing of this one
-	case d.isGPU() && d.v[mMemReserved].why == noSymbol && d.v[mMemReserved].from == absent:
-		mem = 0 // before R510 used includes some 450 MiB that the driver reserves: processes must tell
 	}
-	taken := pok && procs > 0 || mok && mem > idleBytes
+	idle := int64(idleBytes)
+	if d.isGPU() && d.v[mMemReserved].from == absent {
+		idle += 1 << 30 // before R510 used includes what the driver reserves, some 450 MiB
+	}
+	taken := pok && procs > 0 || mok && mem > idle
 	switch {
 	case d.fault == gpuLost || d.fault == resetRequired:
 		return "lost"

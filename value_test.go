@@ -65,7 +65,7 @@ func TestOriginsOnlyGetWorse(t *testing.T) {
 	m := measure(mUtil, 4200)
 	a := lack(inUse)
 	e := m.estimate()
-	h := m.hold(1500 * time.Millisecond)
+	h := m.hold(1500*time.Millisecond, inUse)
 	if e.from != estimated || e.raw != 4200 || string(e.append(nil, percent)) != "42" {
 		t.Errorf("estimate: %+v", e)
 	}
@@ -75,7 +75,7 @@ func TestOriginsOnlyGetWorse(t *testing.T) {
 	if h.estimate().from != held {
 		t.Error("a held value must not become an estimate")
 	}
-	if a.estimate() != a || a.hold(time.Second) != a {
+	if a.estimate() != a || a.hold(time.Second, gap) != a {
 		t.Error("absent must stay absent with its reason")
 	}
 	if larger(a, m) != m || larger(m, a) != m || larger(m, measure(mUtil, 4300)).raw != 4300 {
@@ -84,18 +84,19 @@ func TestOriginsOnlyGetWorse(t *testing.T) {
 }
 
 func TestPerSecond(t *testing.T) {
-	grown := measure(mEnergy, 3_000_000)
-	if v := grown.perSecond(mPcieTx, 2*time.Second); v != measure(mPcieTx, 1_500_000) {
-		t.Errorf("rate: %+v", v)
-	}
-	if v := grown.perSecond(mPcieTx, 0); v != lack(gap) {
-		t.Errorf("no time: %+v", v)
-	}
-	if v := lack(inUse).perSecond(mPcieTx, time.Second); v != lack(inUse) {
-		t.Errorf("no counter: %+v", v)
-	}
-	if v := measure(mEnergy, math.MaxInt64).perSecond(mPcieTx, time.Second); v.fresh() {
-		t.Errorf("a rate no link has: %+v", v)
+	for _, c := range []struct {
+		grown uint64
+		dt    time.Duration
+		want  value
+	}{
+		{3_000_000, 2 * time.Second, measure(mPcieTx, 1_500_000)},
+		{1, 0, lack(gap)},
+		{1, -time.Second, lack(gap)},
+		{math.MaxUint64, time.Second, lack(badValue)},
+	} {
+		if got := perSecond(mPcieTx, c.grown, c.dt); got != c.want {
+			t.Errorf("%d in %v: %+v", c.grown, c.dt, got)
+		}
 	}
 }
 
@@ -144,7 +145,7 @@ func TestState(t *testing.T) {
 		{dev(util(0), n, mib(3)), "?"},
 		{dev(util(0), procs(0), n), "?"},
 		{dev(n, n, n), "?"},
-		{dev(util(50).hold(time.Second), n, n), "?"},
+		{dev(util(50).hold(time.Second, gap), n, n), "?"},
 		{&device{mig: -1, rows: 2}, "mig"},
 		{&device{mig: -1, migOn: 1}, "empty"},
 		{&device{mig: -1, migOn: 1, fault: gpuLost}, "lost"},

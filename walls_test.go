@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,9 +98,8 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// TestCallsAreProbed holds every go-nvml method to its row in calls: it may be used only in a function
-// literal handed to try, read or a helper, next to a call constant whose row names that method. So no
-// method is reached whose symbols were not looked up.
+// TestCallsAreProbed holds every go-nvml method to its row in calls: the function that uses it must name a
+// call constant whose row has that method, so that it can ask try.
 func TestCallsAreProbed(t *testing.T) {
 	files, set := sources(t)
 	constants := map[string]call{}
@@ -202,5 +202,58 @@ func TestGoNVMLMethodsAreInCalls(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// TestSymbolsAreThoseOfGoNVML reads go-nvml's own source: what a method of calls really calls must be what
+// its row has looked up, whatever the version of the symbol.
+func TestSymbolsAreThoseOfGoNVML(t *testing.T) {
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := func(s string) string {
+		s = strings.TrimSuffix(s, "Stub")
+		if i := strings.LastIndex(s, "_v"); i > 0 {
+			s = s[:i]
+		}
+		return strings.TrimPrefix(strings.TrimPrefix(s, "nvml"), "device")
+	}
+	called := map[string][]string{} // method -> symbols without version
+	for _, name := range []string{"device.go", "system.go", "gpm.go", "event_set.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "pkg/nvml", name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range f.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil {
+				continue
+			}
+			ast.Inspect(fn, func(n ast.Node) bool {
+				c, ok := n.(*ast.CallExpr)
+				if !ok {
+					return true
+				}
+				if id, ok := c.Fun.(*ast.Ident); ok && (strings.HasPrefix(id.Name, "nvml") && id.Name != "nvmlDeviceHandle" || strings.HasPrefix(id.Name, "deviceGet")) {
+					called[fn.Name.Name] = append(called[fn.Name.Name], strings.TrimPrefix(base(id.Name), "Device"))
+				}
+				return true
+			})
+		}
+	}
+	found := 0
+	for _, row := range calls {
+		if row.field != 0 || len(called[row.method]) == 0 {
+			continue
+		}
+		found++
+		want := strings.TrimPrefix(base(row.symbols[0]), "Device")
+		if !slices.Contains(called[row.method], want) {
+			t.Errorf("%s calls %v, looked up is %s", row.method, called[row.method], want)
+		}
+	}
+	if found < 45 {
+		t.Errorf("only %d methods were found in go-nvml", found)
 	}
 }
