@@ -216,7 +216,7 @@ func newNode(gpu, mig int) *node {
 // inherit carries over what outlives a session.
 func (n *node) inherit(o *node) {
 	n.born, n.busyAt, n.memory, n.memAt, n.told = o.born, o.busyAt, o.memory, o.memAt, o.told
-	n.xid, n.xidSum, n.seenTS = o.xid, o.xidSum, o.seenTS
+	n.xid, n.xidSum, n.xidAt, n.seenTS = o.xid, o.xidSum, o.xidAt, o.seenTS
 	n.procs, n.procAt = o.procs, o.procAt
 }
 

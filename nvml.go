@@ -1179,6 +1179,7 @@ func (s *nvmlSource) readEvents() {
 func (s *nvmlSource) keepXID(n *node, ev nvml.EventData) {
 	n.xid = measure(mXID, signed(ev.EventData))
 	n.xidSum++
+	n.xidAt = time.Now()
 	s.note("%s: XID %d", n.label(), ev.EventData)
 }
 

@@ -791,6 +791,10 @@ func (p painter) eccLine(l *line, d *listed, of func(metric) value) {
 	} else {
 		l.value(x, count, red|bold)
 	}
+	if !d.xidAt.IsZero() {
+		p.v.buf = d.xidAt.AppendFormat(append(p.v.buf[:0], " at "...), "15:04:05, ")
+		l.bytes(p.v.buf, 0).value(d.v[mXIDCount], count, 0).str(" in all", 0)
+	}
 }
 
 func (p painter) throttleLine(l *line, d *listed, g *device) {

@@ -182,6 +182,10 @@ func TestGoldenFrames(t *testing.T) {
 		{"four-120x35", 120, 35, fourInstances(), 1, nil},
 		{"four-200x50", 200, 50, fourInstances(), 3, nil},
 		{"four-40x12", 40, 12, fourInstances(), 1, nil},
+		{"xid", 120, 35, fourInstances(), 1, func(v *view) {
+			d := &v.rows[1].device
+			d.v[mXID], d.v[mXIDCount], d.xidAt = measure(mXID, 94), measure(mXIDCount, 2), clockOf.Add(-time.Minute)
+		}},
 		{"four-ascii", 120, 35, fourInstances(), 1, func(v *view) { v.ascii = true }},
 		{"four-mono", 120, 35, fourInstances(), 1, nil},
 		{"absent", 160, 45, allAbsent(), 1, nil},

@@ -446,27 +446,28 @@ func (s utilSource) String() string { return srcWords[s] }
 
 // device is a whole GPU or one MIG instance (a compute instance in its GPU instance) at one tick.
 type device struct {
-	uuid    string // NVML's, of the GPU or of the MIG device; empty if not even that could be read
-	gpuUUID string // of its GPU, of a GPU its own
-	born    uint32 // generation in which it was first seen: uuid and born are its identity over time
-	gpu     int    // NVML index of the GPU
-	mig     int    // index as nvidia-smi -L counts instances, -1 for a GPU
-	gi, ci  int    // GPU instance and compute instance id, -1 for a GPU
-	name    string // product name, without " MIG ..."
-	profile string // "3g.40gb", "1c.3g.71gb", "1g.10gb+me"; empty for a GPU
-	bus     string // PCI address as 0000:17:00.0
-	minor   int    // N of /dev/nvidiaN, -1 unknown
-	arch    string // "Hopper"; empty unknown
-	cc      string // CUDA compute capability "9.0"; empty unknown
-	gSlices int    // slices of its GPU instance, 0 unknown
-	cSlices int    // slices of its compute instance, 0 unknown
-	sms     int    // multiprocessors, 0 unknown
-	migOn   int    // current MIG mode: 1, 0, -1 unknown or none
-	migNext int    // pending MIG mode, same coding
-	rows    int    // of a GPU: instances that have rows
-	mates   bool   // other compute instances are in its GPU instance, and its memory is theirs too
-	shared  bool   // one of them is listed before it
-	fault   reason // what keeps the whole device from answering (gpuLost ...), else notRead
+	uuid    string    // NVML's, of the GPU or of the MIG device; empty if not even that could be read
+	gpuUUID string    // of its GPU, of a GPU its own
+	born    uint32    // generation in which it was first seen: uuid and born are its identity over time
+	gpu     int       // NVML index of the GPU
+	mig     int       // index as nvidia-smi -L counts instances, -1 for a GPU
+	gi, ci  int       // GPU instance and compute instance id, -1 for a GPU
+	name    string    // product name, without " MIG ..."
+	profile string    // "3g.40gb", "1c.3g.71gb", "1g.10gb+me"; empty for a GPU
+	bus     string    // PCI address as 0000:17:00.0
+	minor   int       // N of /dev/nvidiaN, -1 unknown
+	arch    string    // "Hopper"; empty unknown
+	cc      string    // CUDA compute capability "9.0"; empty unknown
+	gSlices int       // slices of its GPU instance, 0 unknown
+	cSlices int       // slices of its compute instance, 0 unknown
+	sms     int       // multiprocessors, 0 unknown
+	migOn   int       // current MIG mode: 1, 0, -1 unknown or none
+	migNext int       // pending MIG mode, same coding
+	rows    int       // of a GPU: instances that have rows
+	mates   bool      // other compute instances are in its GPU instance, and its memory is theirs too
+	shared  bool      // one of them is listed before it
+	xidAt   time.Time // of the last XID, zero without one
+	fault   reason    // what keeps the whole device from answering (gpuLost ...), else notRead
 	src     utilSource
 	v       [deviceMetrics]value
 }
