@@ -479,6 +479,7 @@ type textLoop struct {
 	pending []string  // notes that no row has carried yet
 }
 
+// run is the loop of the text modes; it answers the exit code.
 func (l *textLoop) run() int {
 	signals, urgent := make(chan os.Signal, 8), make(chan os.Signal)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
