@@ -65,18 +65,18 @@ func TestProcessRows(t *testing.T) {
 
 func TestCSV(t *testing.T) {
 	t.Parallel()
-	r := newMachine(t, "h200-580").run("-csv", "-i", "300", "-c", "2", "-s", "umkv")
+	r := newMachine(t, "h200-580").run("-csv", "-i", "300", "-c", "2", "-s", "umv")
 	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
 	if len(lines) != 1+2*5 {
 		t.Fatalf("%d lines:\n%s", len(lines), r.stdout)
 	}
-	if lines[0] != "time,gpu,mig,gi,ci,profile,state,src,util,smutil,dram,fb,fbtot,procs,idle,thr" {
+	if lines[0] != "time,gpu,mig,gi,ci,profile,state,src,util,smutil,dram,fb,fbtot,procs,thr" {
 		t.Errorf("header %s", lines[0])
 	}
 	for i, want := range []string{
-		",0,,,,,mig,,,,,41250,143771,3,,sw_power",
-		",0,0,2,0,3g.71gb,busy,gpm,54,50,38,40000,71424,1,0,",
-		",0,1,3,0,2g.35gb,held,gpm,0,0,1,1200,33280,2,0,",
+		",0,,,,,mig,,,,,41250,143771,3,sw_power",
+		",0,0,2,0,3g.71gb,busy,gpm,54,50,38,40000,71424,1,",
+		",0,1,3,0,2g.35gb,held,gpm,0,0,1,1200,33280,2,",
 	} {
 		stamp, row, _ := strings.Cut(lines[1+i], ",")
 		if ","+row != want {

@@ -95,7 +95,8 @@ func TestDashboardRestores(t *testing.T) {
 			p.shows("\x1b[?1049h", 1)
 			p.eventually("raw mode", func() bool { return isRaw(p.modes()) })
 			c.end(p, cmd)
-			if code := p.exits(cmd); code != c.code {
+			// 130: where this test was started with SIGINT ignored (sh -c "... &") it cannot die of it.
+			if code := p.exits(cmd); code != c.code && !(name == "sigint" && code == 130) {
 				t.Errorf("exit %d, want %d; output %q", code, c.code, p.output())
 			}
 			if p.modes() != before {
