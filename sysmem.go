@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // userHZ is the unit of /proc's CPU times per second: fixed at 100 in the kernel's interface.
@@ -37,6 +39,7 @@ type procReader struct {
 	known   map[uint32]*knownProc
 	names   map[uint32]string // user names by uid
 	asked   map[uint32]bool
+	waiting int // lookups under way
 	answers chan userName
 	buf     []byte
 	round   uint64
@@ -58,7 +61,8 @@ type knownProc struct {
 	read    time.Time // of the facts above
 	cpu     uint64    // clock ticks at the time below
 	at      time.Time
-	round   uint64
+	round   uint64    // in which it was last asked for
+	told    hostFacts // what was told of it in that round, for a process on several devices
 }
 
 // newProcReader reads under root ("/proc"). guard starts the goroutine that looks user names up.
@@ -76,6 +80,10 @@ func (r *procReader) read(path string) []byte { return readFile(path, r.buf) }
 // fill completes p's facts. now is the time of the tick, for rates.
 func (r *procReader) fill(p *process, now time.Time) {
 	p.hostFacts = hostFacts{rss: lack(otherHost), cpu: lack(otherHost), cpuTime: lack(otherHost)}
+	if k := r.known[p.pid]; k != nil && k.round == r.round && k.told.known {
+		p.hostFacts = k.told
+		return
+	}
 	dir := filepath.Join(r.root, strconv.FormatUint(uint64(p.pid), 10))
 	st, ok := parseStat(r.read(dir + "/stat"))
 	if !ok {
@@ -86,7 +94,7 @@ func (r *procReader) fill(p *process, now time.Time) {
 		k = &knownProc{start: st.start, ours: !r.foreign || usesNVIDIA(dir)}
 		r.known[p.pid] = k
 	}
-	k.round = r.round
+	k.round, k.told = r.round, hostFacts{}
 	if !k.ours {
 		return
 	}
@@ -109,7 +117,7 @@ func (r *procReader) fill(p *process, now time.Time) {
 	if dt := now.Sub(k.at); !k.at.IsZero() && dt > 0 && st.cpu >= k.cpu {
 		p.cpu = measure(mCPU, int64(float64(st.cpu-k.cpu)/userHZ/dt.Seconds()*10000))
 	}
-	k.cpu, k.at = st.cpu, now
+	k.cpu, k.at, k.told = st.cpu, now, p.hostFacts
 }
 
 // sweep ends a tick: processes that were not asked for are forgotten.
@@ -148,6 +156,7 @@ func (r *procReader) userName(k *knownProc) string {
 		select {
 		case a := <-r.answers:
 			r.names[a.uid] = a.name
+			r.waiting--
 			continue
 		default:
 		}
@@ -157,8 +166,9 @@ func (r *procReader) userName(k *knownProc) string {
 	if name, ok := r.names[uid]; ok {
 		return name
 	}
-	if !r.asked[uid] && len(r.asked) < cap(r.answers) {
+	if !r.asked[uid] && r.waiting < cap(r.answers) {
 		r.asked[uid] = true
+		r.waiting++
 		r.guard(func() {
 			name := number
 			if u, err := user.LookupId(number); err == nil {
@@ -237,7 +247,8 @@ func parseCommand(b []byte) string {
 		return ""
 	}
 	program, args, _ := bytes.Cut(b, []byte{0})
-	if i := bytes.LastIndexByte(program, '/'); i >= 0 && i+1 < len(program) {
+	path, _, _ := bytes.Cut(program, []byte{' '}) // a title that the process gave itself is no path
+	if i := bytes.LastIndexByte(path, '/'); i >= 0 && i+1 < len(program) {
 		program = program[i+1:]
 	}
 	text := string(program)
@@ -245,7 +256,7 @@ func parseCommand(b []byte) string {
 		text += " " + strings.ReplaceAll(string(args), "\x00", " ")
 	}
 	if len(text) > maxCommand {
-		text = text[:maxCommand]
+		text = strings.ToValidUTF8(text[:maxCommand], "") // not half a character
 	}
 	return printable(text)
 }
@@ -338,15 +349,26 @@ func (h *hostState) byLoad() []int {
 	return h.order
 }
 
-// cpuTimes are the two sums of a line of /proc/stat, in clock ticks.
-type cpuTimes struct{ total, idle uint64 }
+// cpuTimes are the times of a line of /proc/stat in clock ticks: user nice system idle iowait irq softirq
+// steal. What follows there, guest time, is in user already (proc(5)).
+type cpuTimes [8]uint64
+
+const cpuIdle, cpuIOWait = 3, 4
+
+// coreTimes are a core's at the read of that number.
+type coreTimes struct {
+	cpuTimes
+	read uint64
+}
 
 // hostReader reads the host. It belongs to one goroutine.
 type hostReader struct {
 	proc, cgroup string
 	buf          []byte
 	all          cpuTimes
-	core         map[int]cpuTimes
+	core         map[int]coreTimes
+	reads        uint64
+	allowed      func() int // CPUs that this process may run on (cpuset, taskset)
 	limitsAt     time.Time
 	memLimit     int64 // bytes, 0 none
 	cpuLimit     int64 // 1/100 % of a core, 0 none
@@ -355,7 +377,7 @@ type hostReader struct {
 
 // newHostReader reads under proc ("/proc") and cgroup ("/sys/fs/cgroup").
 func newHostReader(proc, cgroup string) *hostReader {
-	return &hostReader{proc: proc, cgroup: cgroup, buf: make([]byte, 256<<10), core: map[int]cpuTimes{}}
+	return &hostReader{proc: proc, cgroup: cgroup, buf: make([]byte, 256<<10), core: map[int]coreTimes{}, allowed: allowedCPUs}
 }
 
 // read fills h for the time now.
@@ -375,39 +397,50 @@ func (r *hostReader) read(h *hostState, now time.Time) {
 // readCPU makes loads of the differences to the read before.
 func (r *hostReader) readCPU(h *hostState) {
 	h.cpu, h.cores, h.coreIDs = lack(notRead), h.cores[:0], h.coreIDs[:0]
+	r.reads++
 	stat := readFile(r.proc+"/stat", r.buf)
 	for len(stat) > 0 {
-		var line []byte
-		line, stat, _ = bytes.Cut(stat, []byte{'\n'})
+		line, rest, whole := bytes.Cut(stat, []byte{'\n'})
+		stat = rest
 		id, now, ok := parseCPULine(line)
 		switch {
-		case !ok:
+		case !ok || !whole:
 		case id < 0:
 			h.cpu = load(r.all, now)
 			r.all = now
 		default:
-			h.cores = append(h.cores, load(r.core[id], now))
+			before := r.core[id]
+			if before.read != r.reads-1 { // new, or unplugged meanwhile
+				before.cpuTimes = cpuTimes{}
+			}
+			h.cores = append(h.cores, load(before.cpuTimes, now))
 			h.coreIDs = append(h.coreIDs, id)
-			r.core[id] = now
+			r.core[id] = coreTimes{now, r.reads}
 		}
 	}
 }
 
-// load is the share of time between two reads that was not idle. A counter that fell (a core that was
-// away, or idle time corrected by the kernel) tells nothing.
+// load is the share of time between two reads that was not idle. A counter that fell (the kernel corrects
+// iowait at times) tells nothing.
 func load(before, now cpuTimes) value {
-	switch {
-	case before.total == 0:
+	if before == (cpuTimes{}) {
 		return lack(warmingUp)
-	case now.total <= before.total || now.idle < before.idle || now.idle-before.idle > now.total-before.total:
-		return lack(counterReset)
 	}
-	total, idle := now.total-before.total, now.idle-before.idle
+	var total uint64
+	for i := range now {
+		if now[i] < before[i] {
+			return lack(counterReset)
+		}
+		total += now[i] - before[i]
+	}
+	if total == 0 {
+		return lack(noData)
+	}
+	idle := now[cpuIdle] - before[cpuIdle] + now[cpuIOWait] - before[cpuIOWait]
 	return measure(mHostCPU, int64((total-idle)*10000/total))
 }
 
-// parseCPULine reads "cpu ..." (id -1) or "cpuN ..." of /proc/stat: user nice system idle iowait irq
-// softirq steal, in clock ticks. What follows, guest time, is in user already (proc(5)).
+// parseCPULine reads "cpu ..." (id -1) or "cpuN ...".
 func parseCPULine(b []byte) (id int, t cpuTimes, ok bool) {
 	if !bytes.HasPrefix(b, []byte("cpu")) {
 		return 0, t, false
@@ -421,16 +454,12 @@ func parseCPULine(b []byte) (id int, t cpuTimes, ok bool) {
 		}
 		id, b = int(n), rest
 	}
-	for i := range 8 {
+	for i := range t {
 		n, rest, ok := leadingNumber(bytes.TrimLeft(b, " "))
 		if !ok {
 			return 0, cpuTimes{}, false
 		}
-		b = rest
-		t.total += n
-		if i == 3 || i == 4 {
-			t.idle += n
-		}
+		t[i], b = n, rest
 	}
 	return id, t, true
 }
@@ -504,11 +533,14 @@ func (r *hostReader) readLimits() {
 		if len(f) < 3 {
 			continue
 		}
-		mount := r.cgroup
-		if f[1] != "" { // v1: one hierarchy per controller
-			mount = filepath.Join(r.cgroup, f[1])
+		if f[1] == "" {
+			r.limitsIn(r.cgroup, f[2])
+			continue
 		}
-		r.limitsIn(mount, f[2])
+		r.limitsIn(filepath.Join(r.cgroup, f[1]), f[2]) // v1: one hierarchy per controller
+		if f[1] == "cpuacct,cpu" {                      // as RHEL 7 names what it mounts the other way round
+			r.limitsIn(filepath.Join(r.cgroup, "cpu,cpuacct"), f[2])
+		}
 	}
 }
 
@@ -553,12 +585,26 @@ func (r *hostReader) word(dir, name string, i int) string {
 	return f[i]
 }
 
+// allowedCPUs is the number of CPUs that this process may run on, 0 if that cannot be told. Slurm confines
+// jobs so rather than by a quota.
+func allowedCPUs() int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return 0
+	}
+	return set.Count()
+}
+
 // applyLimits shows memory within the cgroup's limit, where that is below the machine's memory: used is
 // then the cgroup's, without the file pages that it can give back, which are the cache.
 func (r *hostReader) applyLimits(h *hostState) {
 	h.memLimit, h.cpuLimit = lack(noData), lack(noData)
-	if r.cpuLimit > 0 && r.cpuLimit < int64(len(h.cores))*10000 {
-		h.cpuLimit = measure(mCPU, r.cpuLimit)
+	limit, cores := int64(r.allowed())*10000, int64(len(h.cores))*10000
+	if r.cpuLimit > 0 && (limit == 0 || r.cpuLimit < limit) {
+		limit = r.cpuLimit
+	}
+	if limit > 0 && limit < cores {
+		h.cpuLimit = measure(mCPU, limit)
 	}
 	total, ok := h.memTotal.num()
 	if r.memLimit == 0 || !ok || r.memLimit >= total {
@@ -581,10 +627,7 @@ func (r *hostReader) applyLimits(h *hostState) {
 			}
 		}
 	}
-	h.memUsed = current
-	if h.memCache.from != absent {
-		h.memUsed = current.minus(h.memCache).atLeast0()
-	}
+	h.memUsed = current.minus(h.memCache).atLeast0() // unknown if the cache is
 	h.memFree = h.memTotal.minus(current).atLeast0()
 	h.memAvail = h.memTotal.minus(h.memUsed).atLeast0()
 }
@@ -665,12 +708,13 @@ func newPSS(root string) *pssSampler {
 	}
 }
 
-// ask hands list over, unless the last one is still being worked on.
+// ask hands list over, in the place of one that still waits. It belongs to one goroutine.
 func (s *pssSampler) ask(list []pssWant) {
 	select {
-	case s.wants <- list:
+	case <-s.wants:
 	default:
 	}
+	s.wants <- list
 }
 
 // round walks what is due of list within the budget and answers what is known of it, a copy.
@@ -749,7 +793,7 @@ func (s *pssSampler) look(id procID) pssState {
 func parseRollup(b []byte) (pss, uss value) {
 	pss, uss = lack(noData), lack(noData)
 	var private int64
-	found := false
+	found := map[string]bool{}
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
@@ -763,10 +807,10 @@ func parseRollup(b []byte) (pss, uss value) {
 			pss = measure(mRSS, int64(kb)<<10)
 		case "Private_Clean", "Private_Dirty", "Private_Hugetlb":
 			private += int64(kb) << 10
-			found = true
+			found[string(name)] = true
 		}
 	}
-	if found {
+	if found["Private_Clean"] && found["Private_Dirty"] {
 		uss = measure(mRSS, private)
 	}
 	return pss, uss

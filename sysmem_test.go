@@ -59,14 +59,15 @@ func TestParseCommand(t *testing.T) {
 		"":                                                "",
 		"\x00\x00":                                        "",
 		"/bin/":                                           "/bin/",
+		"sshd: bob@pts/0\x00":                             "sshd: bob@pts/0",
 		"x\x00\x1b[2J\xff":                                "x ?[2J?",
 	} {
 		if got := parseCommand([]byte(in)); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
-	if got := parseCommand([]byte("x\x00" + strings.Repeat("한", 4000))); len(got) > maxCommand {
-		t.Errorf("%d bytes", len(got))
+	if got := parseCommand([]byte("x\x00" + strings.Repeat("한", 4000))); len(got) > maxCommand || strings.Contains(got, "?") {
+		t.Errorf("%d bytes, ends %q", len(got), got[len(got)-9:])
 	}
 }
 
@@ -90,15 +91,27 @@ func TestProcessIsTheSame(t *testing.T) {
 	}
 	write("4000001/stat", statLine("a", "250", "5000"))
 	r.fill(&p, now.Add(time.Second))
+	if p.cpu != lack(warmingUp) {
+		t.Errorf("twice in one tick: %+v", p)
+	}
+	r.sweep()
+	r.fill(&p, now.Add(time.Second))
+	again := process{pid: 4000001}
+	r.fill(&again, now.Add(time.Second)) // on another device
+	if again.hostFacts != p.hostFacts {
+		t.Errorf("on two devices: %+v and %+v", p.hostFacts, again.hostFacts)
+	}
 	if p.cpu != measure(mCPU, 15000) || p.user != "4294967294" {
 		t.Errorf("150 ticks in a second: %+v", p)
 	}
+	r.sweep()
 	write("4000001/stat", statLine("b", "3", "9000"))
 	write("4000001/cmdline", "b\x00")
 	r.fill(&p, now.Add(2*time.Second))
 	if p.command != "b" || p.cpu != lack(warmingUp) {
 		t.Errorf("another process: %+v", p)
 	}
+	r.sweep()
 	os.RemoveAll(filepath.Join(root, "4000001"))
 	r.fill(&p, now.Add(3*time.Second))
 	if p.known || p.rss.from != absent || p.command != "" {
@@ -108,6 +121,21 @@ func TestProcessIsTheSame(t *testing.T) {
 	r.sweep()
 	if len(r.known) != 0 {
 		t.Errorf("%d processes are remembered", len(r.known))
+	}
+}
+
+// TestUserNames: every user gets a name in the end, however many there are, and a number until then.
+func TestUserNames(t *testing.T) {
+	r := newProcReader(procRootOf(t, nil), func(f func()) { f() })
+	for uid := range uint32(200) {
+		r.userName(&knownProc{uid: 4_000_000_000 + uid, hasUID: true})
+	}
+	r.userName(&knownProc{uid: 1, hasUID: true})
+	if len(r.names) < 199 {
+		t.Errorf("%d users were looked up", len(r.names))
+	}
+	if got := r.userName(&knownProc{}); got != "" {
+		t.Errorf("an unknown user is %q", got)
 	}
 }
 
@@ -160,11 +188,14 @@ func TestCPULoad(t *testing.T) {
 	if h.cpu != lack(warmingUp) || len(h.cores) != 2 || !slices.Equal(h.coreIDs, []int{0, 7}) {
 		t.Errorf("first: %+v", h)
 	}
-	next := "cpu  40 0 20 130 10 0 0 0 30 5\ncpu0 40 0 20 130 10 0 0 0 5 5\ncpu7 1 1 1 0 1 1 1 1 0 0\ncpu9 5 5 5 5 5 5 5 5 0 0\n"
+	next := "cpu  40 0 20 130 10 0 0 0 30 5\ncpu0 40 0 20 130 10 0 0 0 5 5\ncpu7 1 1 1 9 0 1 1 1 0 0\ncpu9 5 5 5 5 5 5 5 5 0 0\ncpu11 5 5 5 5 5 5 5 5 0 0"
 	os.WriteFile(filepath.Join(root, "stat"), []byte(next), 0o644)
 	r.read(&h, clockOf.Add(time.Second))
 	if h.cpu != measure(mHostCPU, 4000) || h.cores[0] != measure(mHostCPU, 4000) || h.cores[1] != lack(counterReset) || h.cores[2] != lack(warmingUp) {
 		t.Errorf("second: %+v", h)
+	}
+	if len(h.cores) != 3 {
+		t.Errorf("a line that is cut off was read: %+v", h.coreIDs)
 	}
 	if h.memTotal.from != absent || h.memUsed.from != absent {
 		t.Errorf("memory of an empty meminfo: %+v", h)
@@ -193,13 +224,21 @@ func TestCgroupLimits(t *testing.T) {
 	}{
 		"v2":        {"0::/a/b\n", map[string]string{"a/memory.max": "4294967296", "a/memory.current": "1073741824", "a/memory.stat": "anon 5\ninactive_file 104857600\n", "a/b/memory.max": "max", "a/b/cpu.max": "150000 100000", "a/cpu.max": "max 100000"}, 4096, 150, 924},
 		"v1":        {"9:memory:/x\n3:cpu,cpuacct:/x\n", map[string]string{"memory/x/memory.limit_in_bytes": "2147483648", "memory/x/memory.usage_in_bytes": "1048576", "memory/x/memory.stat": "cache 1\ntotal_inactive_file 0\n", "cpu,cpuacct/x/cpu.cfs_quota_us": "400000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000", "memory/memory.limit_in_bytes": "9223372036854771712"}, 2048, 400, 1},
-		"container": {"0::/../../host/path\n", map[string]string{"memory.max": "1073741824", "memory.current": "1048576"}, 1024, 0, 1},
+		"container": {"0::/../../host/path\n", map[string]string{"memory.max": "1073741824", "memory.current": "1048576", "memory.stat": "anon 1\ninactive_file 0\n"}, 1024, 0, 1},
+		"RHEL 7":    {"3:cpuacct,cpu:/x\n", map[string]string{"cpu,cpuacct/x/cpu.cfs_quota_us": "200000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"}, 0, 200, 0},
+		"cpuset":    {"0::/a\n", map[string]string{"a/cpu.max": "700000 100000"}, 0, 600, 0},
 		"none":      {"0::/a\n", map[string]string{"a/memory.max": "max", "a/cpu.max": "max 100000"}, 0, 0, 0},
 		"larger":    {"0::/a\n", map[string]string{"a/memory.max": "922337203685477", "a/cpu.max": "9900000 100000"}, 0, 0, 0},
 	} {
 		root := procRootOf(t, map[string]string{"stat": stat, "meminfo": meminfo, "self/cgroup": c.self})
 		cgroup := procRootOf(t, c.files)
 		r := newHostReader(root, cgroup)
+		r.allowed = func() int {
+			if name == "cpuset" {
+				return 6
+			}
+			return 8
+		}
 		var h hostState
 		r.read(&h, clockOf)
 		mem, hasMem := h.memLimit.num()
@@ -334,6 +373,9 @@ func TestParseRollup(t *testing.T) {
 	pss, uss := parseRollup([]byte("5581 rollup\nRss: 100 kB\nPss: 60 kB\nPss_Anon: 1 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 2 kB\nPrivate_Hugetlb: 4 kB\n"))
 	if pss != measure(mRSS, 60<<10) || uss != measure(mRSS, 7<<10) {
 		t.Errorf("%+v %+v", pss, uss)
+	}
+	if _, uss := parseRollup([]byte("Pss: 60 kB\nPrivate_Clean: 1 kB\n")); uss.from != absent {
+		t.Errorf("half of the private pages: %+v", uss)
 	}
 	if pss, uss = parseRollup(nil); pss.from != absent || uss.from != absent {
 		t.Errorf("%+v %+v", pss, uss)
