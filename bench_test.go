@@ -80,7 +80,7 @@ func BenchmarkOwnCPU(b *testing.B) {
 				v.rows = append(v.rows, listed{device: snap.dev[i]})
 			}
 			v.sel = 1
-			v.past.add(snap.at, 300*time.Millisecond, &snap, v.host)
+			addTick(v.past, snap.at, 300*time.Millisecond, &snap, v.host)
 			paint(&scr.want, v)
 			_ = scr.flush(io.Discard)
 			whole += ownCPU(b) - before

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -376,31 +377,13 @@ type sampled struct {
 	err  error
 }
 
-// serve carries out orders until orderClose. It may hang in the driver for any time.
-func serve(src *nvmlSource, orders <-chan request, answers chan<- sampled) {
-	for r := range orders {
-		switch r.order {
-		case orderSample:
-			err := src.sample(r.snap)
-			answers <- sampled{r.snap, err}
-		case orderRelease:
-			src.release()
-		case orderResume:
-			src.resume()
-		case orderClose:
-			src.close()
-			answers <- sampled{}
-			return
-		}
-	}
-}
-
 // sampler is a loop's side of the goroutine that has the driver in hand.
 type sampler struct {
 	orders  chan request
 	answers chan sampled
-	asked   time.Time // when it was asked for what it has not answered yet; zero if it is idle
-	last    *snapshot // the last answer
+	closed  atomic.Bool // released, and the session is closed
+	asked   time.Time   // when it was asked for what it has not answered yet; zero if it is idle
+	last    *snapshot   // the last answer
 	spare   *snapshot
 }
 
@@ -409,8 +392,29 @@ func startSampler(src *nvmlSource) *sampler {
 		orders: make(chan request, 16), answers: make(chan sampled, 1),
 		last: &snapshot{}, spare: &snapshot{},
 	}
-	guard(func() { serve(src, s.orders, s.answers) })
+	guard(func() { s.serve(src) })
 	return s
+}
+
+// serve carries out orders until orderClose. It may hang in the driver for any time.
+func (s *sampler) serve(src *nvmlSource) {
+	for r := range s.orders {
+		switch r.order {
+		case orderSample:
+			err := src.sample(r.snap)
+			s.answers <- sampled{r.snap, err}
+		case orderRelease:
+			src.release()
+			s.closed.Store(true)
+		case orderResume:
+			s.closed.Store(false)
+			src.resume()
+		case orderClose:
+			src.close()
+			s.answers <- sampled{}
+			return
+		}
+	}
 }
 
 // ask has the sampler collect, if it is idle.
@@ -481,8 +485,9 @@ type textLoop struct {
 
 // run is the loop of the text modes; it answers the exit code.
 func (l *textLoop) run() int {
-	signals, urgent := make(chan os.Signal, 8), make(chan os.Signal)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
+	signals, urgent, usr := make(chan os.Signal, 8), make(chan os.Signal), make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(usr, syscall.SIGUSR1, syscall.SIGUSR2)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup stays in force
 		signal.Notify(signals, syscall.SIGHUP)
 	}
@@ -517,6 +522,8 @@ func (l *textLoop) run() int {
 			code = l.stillNothing()
 		case <-resume.C:
 			code = l.signalled(orderResume, "resumed")
+		case sig := <-usr:
+			code = l.signal(sig, resume)
 		case sig := <-urgent:
 			code = l.signal(sig, resume)
 		}
@@ -817,7 +824,11 @@ type screenLoop struct {
 	gone       []listed // instances that were removed lately
 	primed     bool     // the first snapshot is there
 	noticeTill time.Time
-	entered    bool // something may be drawn
+	slot       int  // of history, of the tick that asked
+	picked     bool // the view was chosen by key
+	usr, winch chan os.Signal
+	resume     *time.Timer // after SIGUSR1
+	entered    bool        // something may be drawn
 }
 
 // intervals are the steps of the keys + and -.
@@ -844,16 +855,23 @@ const (
 func (l *screenLoop) start(src *nvmlSource) (urgent, cont chan os.Signal, keys chan []byte) {
 	leaveTerminal, src.leave = l.term.leave, l.term.leave
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
-	cont = make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	l.usr, cont = make(chan os.Signal, 2), make(chan os.Signal, 1)
+	signal.Notify(l.usr, syscall.SIGUSR1, syscall.SIGUSR2)
+	l.winch = make(chan os.Signal, 1)
+	signal.Notify(l.winch, syscall.SIGWINCH)
 	signal.Notify(cont, syscall.SIGCONT)
 	urgent, keys = make(chan os.Signal), make(chan []byte)
 	guard(func() { forward(signals, urgent) })
 	if l.term.tty != nil {
 		guard(func() { readKeys(l.term.tty, keys) })
 	}
+	l.resume = time.NewTimer(time.Hour)
+	l.resume.Stop()
 	l.sampler = startSampler(src)
-	l.hosts.read(&l.host, time.Now())
+	now := time.Now()
+	l.hosts.read(&l.host, now)
+	l.slot = l.past.tick(now, l.v.interval, &l.host)
 	l.ask()
 	return urgent, cont, keys
 }
@@ -863,9 +881,9 @@ func (l *screenLoop) run(src *nvmlSource) int {
 	defer l.term.leave()
 	urgent, cont, keys := l.start(src)
 	start := time.Now()
-	tick, paint, escape, resume := time.NewTimer(l.c.interval), time.NewTimer(firstPaint), time.NewTimer(0), time.NewTimer(time.Hour)
+	tick, paint, escape := time.NewTimer(l.c.interval), time.NewTimer(firstPaint), time.NewTimer(0)
 	<-escape.C
-	resume.Stop()
+	second := time.NewTicker(time.Second)
 	for {
 		code := -1
 		select {
@@ -878,6 +896,7 @@ func (l *screenLoop) run(src *nvmlSource) int {
 				l.entered = true
 				tick.Reset(secondRead)
 				start = time.Now().Add(secondRead - l.v.interval)
+				l.past.interval = 0 // the grid of slots starts anew with that of the ticks
 			}
 		case <-tick.C:
 			wait := l.tick()
@@ -896,13 +915,24 @@ func (l *screenLoop) run(src *nvmlSource) int {
 			code = l.keys(false, cont)
 		case <-escape.C:
 			code = l.keys(true, cont)
-		case <-resume.C:
+		case <-l.resume.C:
 			l.release(false)
 		case <-cont:
 			l.term.continued()
 		case l.v.walked = <-l.walks():
+		case <-second.C:
+			if l.v.interval <= time.Second {
+				continue // the ticks repaint often enough
+			}
+		case <-l.winch:
+			l.resize()
+		case sig := <-l.usr:
+			l.release(sig == syscall.SIGUSR1)
+			if sig == syscall.SIGUSR1 {
+				l.resume.Reset(releaseFor)
+			}
 		case sig := <-urgent:
-			code = l.signal(sig, resume)
+			code = 128 + int(sig.(syscall.Signal))
 		}
 		if code >= 0 {
 			l.term.leave()
@@ -917,31 +947,20 @@ func (l *screenLoop) run(src *nvmlSource) int {
 			start = time.Now()
 			tick.Reset(l.v.interval)
 		}
-		if len(l.answers) == 0 && len(keys) == 0 {
-			l.draw()
+		if len(l.answers) > 0 || len(keys) > 0 {
+			continue
+		}
+		if code := l.draw(); code >= 0 {
+			l.term.leave()
+			l.close()
+			return code
 		}
 	}
 }
 
-// signal is what a signal does; the answer is the exit code, -1 to go on.
-func (l *screenLoop) signal(sig os.Signal, resume *time.Timer) int {
-	switch sig {
-	case syscall.SIGWINCH:
-		l.resize()
-	case syscall.SIGUSR1:
-		l.release(true)
-		resume.Reset(releaseFor)
-	case syscall.SIGUSR2:
-		resume.Stop()
-		l.release(false)
-	default:
-		return 128 + int(sig.(syscall.Signal))
-	}
-	return -1
-}
-
 // release gives the driver up or takes it up again.
 func (l *screenLoop) release(yes bool) {
+	l.resume.Stop() // what a signal began ends with it, or with any other word
 	o := orderResume
 	if yes {
 		o = orderRelease
@@ -963,12 +982,13 @@ func (l *screenLoop) tick() (wait bool) {
 	now := time.Now()
 	l.hosts.read(&l.host, now)
 	l.askShares()
-	if !l.v.paused && l.asked.IsZero() {
-		l.ask()
-		return true
+	slot := l.past.tick(now, l.v.interval, &l.host)
+	if l.v.paused || !l.asked.IsZero() {
+		return false
 	}
-	l.past.add(now, l.v.interval, nil, &l.host)
-	return false
+	l.slot = slot
+	l.ask()
+	return true
 }
 
 // walks is where the PSS sampler answers, nil before it was started.
@@ -1000,7 +1020,7 @@ func (l *screenLoop) askShares() {
 // answer takes a snapshot into history and lists.
 func (l *screenLoop) answer(s *snapshot) int {
 	l.take(s)
-	l.past.add(time.Now(), l.v.interval, s, &l.host)
+	l.past.fill(l.slot, s)
 	if !l.primed {
 		l.primed = true
 		if code := l.begin(s); code >= 0 {
@@ -1029,7 +1049,9 @@ func (l *screenLoop) begin(s *snapshot) int {
 		return fail(l.stderr, err)
 	}
 	l.c.shows = shows
-	l.v.mode = l.firstMode(s)
+	if !l.picked {
+		l.v.mode = l.firstMode(s)
+	}
 	// The number too: names are looked up in the background and seldom there yet.
 	mine := []string{strconv.Itoa(os.Getuid())}
 	if u, err := user.Current(); err == nil {
@@ -1189,6 +1211,7 @@ func (l *screenLoop) key(k key, seq []byte, cont <-chan os.Signal) int {
 }
 
 func (l *screenLoop) setMode(m viewMode) {
+	l.picked = true
 	l.v.mode = m
 	l.relist()
 }
@@ -1215,9 +1238,9 @@ func (l *screenLoop) move(k key) {
 	page := max(l.scr.want.h/3, 1)
 	switch k {
 	case keyTab, keyDown, keyRight, 'j':
-		l.choose(l.v.sel + 1)
+		l.stepRow(1)
 	case keyShiftTab, keyUp, keyLeft, 'k':
-		l.choose(l.v.sel - 1)
+		l.stepRow(-1)
 	case keyPgDn:
 		l.choose(l.v.sel + page)
 	case keyPgUp:
@@ -1231,16 +1254,26 @@ func (l *screenLoop) move(k key) {
 	}
 }
 
+// stepRow selects the next row up or down of a device that is there.
+func (l *screenLoop) stepRow(by int) {
+	for i := l.v.sel + by; i >= 0 && i < len(l.v.rows); i += by {
+		if l.v.rows[i].removed.IsZero() {
+			l.choose(i)
+			return
+		}
+	}
+}
+
 // moveGPU selects the next or previous GPU.
 func (l *screenLoop) moveGPU(next bool) {
 	gpu := -1
 	if d := l.v.selected(); d != nil {
 		gpu = d.gpu
 	}
-	best := -1
+	best := -1 // the first row of the GPU with the nearest number
 	for i := range l.v.rows {
 		g := l.v.rows[i].gpu
-		if next && g > gpu && best < 0 || !next && g < gpu && (best < 0 || g > l.v.rows[best].gpu) {
+		if next && g > gpu && (best < 0 || g < l.v.rows[best].gpu) || !next && g < gpu && (best < 0 || g > l.v.rows[best].gpu) {
 			best = i
 		}
 	}
@@ -1254,29 +1287,40 @@ func (l *screenLoop) resize() {
 	l.scr.lost = true
 }
 
-// draw paints and flushes one frame, if the terminal is ours.
-func (l *screenLoop) draw() {
+// draw paints and flushes one frame, if the terminal is ours. A terminal that is gone ends the program, as
+// its SIGHUP would; whoever reads keys learns of it sooner.
+func (l *screenLoop) draw() int {
 	if !l.entered {
-		return
+		return -1
 	}
 	fresh, err := l.term.enter()
 	if err != nil {
-		return
+		return gone(err)
 	}
 	if fresh {
 		l.resize()
-		_, _ = l.term.Write([]byte(widthProbe))
+		if !l.scr.ascii {
+			_, _ = l.term.Write([]byte(widthProbe))
+		}
 	}
 	l.v.now = time.Now()
 	if l.v.now.After(l.noticeTill) {
 		l.v.notice = ""
 	}
-	l.v.silent = 0
+	l.v.silent, l.v.closed = 0, l.closed.Load()
 	if late := time.Since(l.asked); !l.asked.IsZero() && late >= patience(l.v.interval) {
 		l.v.silent = late
 	} else if l.v.paused && l.v.snap != nil {
 		l.v.silent = time.Since(l.v.snap.at)
 	}
 	paint(&l.scr.want, &l.v)
-	_ = l.scr.flush(l.term) // the next frame draws everything again
+	return gone(l.scr.flush(l.term)) // after any other error the next frame draws everything again
+}
+
+// gone is the exit code if err says that the terminal is no more, else -1.
+func gone(err error) int {
+	if errors.Is(err, syscall.EIO) {
+		return 128 + int(syscall.SIGHUP)
+	}
+	return -1
 }

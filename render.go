@@ -52,8 +52,9 @@ type view struct {
 	interval time.Duration
 	hostName string
 	silent   time.Duration // how long an answer of the driver is overdue, 0: it is not
-	paused   bool
-	notice   string // in the header for a while
+	paused   bool          // released by key or signal
+	closed   bool          // and the session is really closed
+	notice   string        // in the header for a while
 	mode     viewMode
 	help     bool
 	sort     sortOrder
@@ -82,11 +83,14 @@ func (v *view) shares(p *process) pssState {
 }
 
 // of is d's value of m as it may be shown now: while the driver is silent nothing is fresh.
-func (v *view) of(d *device, m metric) value {
+func (v *view) of(d *device, m metric) value { return v.aged(d.v[m]) }
+
+// aged is x as it may be shown now.
+func (v *view) aged(x value) value {
 	if v.silent > 0 {
-		return d.v[m].hold(v.silent, driverSilent)
+		return x.hold(v.silent, driverSilent)
 	}
-	return d.v[m]
+	return x
 }
 
 // rect is a part of the screen in cells.
@@ -205,9 +209,23 @@ func (l *line) bytes(b []byte, st style) *line {
 	return l
 }
 
+// number writes b whole, or a mark that there was no room for it: the start of a number is another number.
+func (l *line) number(b []byte, st style) *line {
+	if len(b) <= l.end-l.x {
+		return l.bytes(b, st)
+	}
+	mark := "…"
+	if l.p.v.ascii {
+		mark = "."
+	}
+	l.str(mark, grey)
+	l.end = l.x
+	return l
+}
+
 func (l *line) int(n int, st style) *line {
 	l.p.v.buf = strconv.AppendInt(l.p.v.buf[:0], int64(n), 10)
-	return l.bytes(l.p.v.buf, st)
+	return l.number(l.p.v.buf, st)
 }
 
 // to moves on to column x of the panel, and at least one cell.
@@ -219,14 +237,14 @@ func (l *line) to(x int) *line {
 // value writes v in its metric's unit, with its mark, in st if it is fresh.
 func (l *line) value(v value, u unit, st style) *line {
 	l.p.v.buf = v.show(l.p.v.buf[:0], u)
-	return l.bytes(l.p.v.buf, markStyle(v, st))
+	return l.number(l.p.v.buf, markStyle(v, st))
 }
 
 // right writes v so that it ends before column x.
 func (l *line) right(v value, u unit, st style, x int) *line {
 	l.p.v.buf = v.show(l.p.v.buf[:0], u)
 	l.x = max(l.x, x-len(l.p.v.buf))
-	return l.bytes(l.p.v.buf, markStyle(v, st))
+	return l.number(l.p.v.buf, markStyle(v, st))
 }
 
 // markStyle is st for a fresh value, dim for an estimate, and grey for what is not of this tick.
@@ -330,8 +348,8 @@ func (p painter) warning(l *line) {
 	const loud = red | bold
 	v := p.v
 	switch {
-	case v.notice != "":
-		l.str(v.notice, loud)
+	case v.paused && !v.closed:
+		l.str("releasing: the driver has the session still", loud)
 		return
 	case v.paused:
 		l.str("RELEASED: p resumes", loud)
@@ -347,7 +365,15 @@ func (p painter) warning(l *line) {
 	for i := range v.snap.dev {
 		d := &v.snap.dev[i]
 		if d.isGPU() && d.fault != notRead && d.fault != notVisible {
-			l.str("GPU ", loud).int(d.gpu, loud).str(": ", loud).str(d.fault.String(), loud)
+			l.str("GPU ", loud).int(d.gpu, loud)
+			switch d.fault {
+			case gpuLost:
+				l.str(" lost", loud)
+			case resetRequired:
+				l.str(" needs a reset", loud)
+			default:
+				l.str(": ", loud).str(d.fault.sentence(), loud)
+			}
 			return
 		}
 		if d.v[mSMUtil].from == absent && d.v[mSMUtil].why == gpmUnsafe {
@@ -358,7 +384,9 @@ func (p painter) warning(l *line) {
 			full++
 		}
 	}
-	if full > 0 {
+	if v.notice != "" {
+		l.str(v.notice, loud)
+	} else if full > 0 {
 		l.int(full, loud).str(" over 95 % memory", loud)
 	}
 }
@@ -525,7 +553,7 @@ func (p painter) devices(r rect) {
 		util, mem := v.of(&d.device, mUtil), share(v.of(&d.device, mMemUsed), v.of(&d.device, mMemTotal))
 		l.to(r.x+22).str("GPU:", 0).value(util, percent, utilStyle(util)).percentSign(util)
 		l.to(r.x+32).str("Mem:", 0).value(mem, percent, utilStyle(mem)).percentSign(mem)
-		l.to(r.x+42).str(d.note(), grey)
+		l.to(r.x+42).str(p.note(&d.device), grey)
 	}
 }
 
@@ -544,7 +572,7 @@ func (p painter) deviceName(l *line, d *listed, st style) {
 	}
 	l.str(mark, st).int(d.gpu, st)
 	if d.isGPU() {
-		l.str(" ", st).str(shortName(d.name), st)
+		l.str(" ", st).str(clip(shortName(d.name), 18), st)
 		return
 	}
 	l.str(".", st).int(d.mig, st).str(" ", st).str(d.profile, st)
@@ -558,6 +586,14 @@ func shortName(s string) string {
 		}
 	}
 	return s
+}
+
+// note is d's note; while nothing is fresh its state is not known.
+func (p painter) note(d *device) string {
+	if word := d.note(); p.v.silent == 0 || word != d.state() || word == "mig" || word == "empty" {
+		return word
+	}
+	return "?"
 }
 
 // note says about a device what its numbers do not.
@@ -619,7 +655,7 @@ func (p painter) detail(r rect, lines []detailLine) {
 	}
 	l := p.line(r, 0).str("Detail ", titleStyle)
 	p.deviceName(l, d, 0)
-	l.str(" ", 0).str(d.note(), grey)
+	l.str(" ", 0).str(p.note(&d.device), grey)
 	drop := max(len(lines)-(r.h-1), 0)
 	row := 1
 	for _, k := range lines {
@@ -671,7 +707,7 @@ func (p painter) detailLine(l *line, d *listed, k detailLine) {
 	case lineSM:
 		l.metric("SM active ", of(mSMUtil), percent).metric("  occupancy ", of(mSMOcc), percent).metric("  tensor ", of(mTensor), percent).why(of(mSMUtil))
 	case lineGPU:
-		l.str("GPU ", titleStyle).int(d.gpu, titleStyle).str(" ", 0).str(shortName(g.name), 0).str(" ", 0).str(g.note(), grey)
+		l.str("GPU ", titleStyle).int(d.gpu, titleStyle).str(" ", 0).str(shortName(g.name), 0).str(" ", 0).str(p.note(g), grey)
 	case lineEngines:
 		l.metric("enc ", ofGPU(mEnc), percent).metric("  dec ", ofGPU(mDec), percent).metric("  jpg ", ofGPU(mJpg), percent).metric("  ofa ", ofGPU(mOfa), percent).why(ofGPU(mEnc))
 	case lineClocks:
@@ -715,7 +751,7 @@ func (l *line) age(v value) *line {
 // size writes bytes in GiB or MiB.
 func (l *line) size(v value, st style) *line {
 	l.p.v.buf = v.showSize(l.p.v.buf[:0])
-	return l.bytes(l.p.v.buf, markStyle(v, st))
+	return l.number(l.p.v.buf, markStyle(v, st))
 }
 
 func (p painter) clockLine(l *line, of func(metric) value) {
@@ -787,7 +823,10 @@ func (p painter) eccLine(l *line, d *listed, of func(metric) value) {
 	x := p.v.of(&d.device, mXID)
 	l.str("  XID ", 0)
 	if n, ok := x.num(); ok && n == 0 {
-		l.str("none", green)
+		l.str("none", markStyle(x, green))
+		if x.from == held {
+			l.str("*", grey)
+		}
 	} else {
 		l.value(x, count, red|bold)
 	}
@@ -809,6 +848,9 @@ func (p painter) throttleLine(l *line, d *listed, g *device) {
 		st = grey
 	}
 	l.bytes(p.v.buf, markStyle(bits, st))
+	if bits.from == held {
+		l.str("*", grey)
+	}
 }
 
 // processColumn is one column of the process list. They are dropped from a narrow panel by rank, highest
@@ -834,7 +876,7 @@ const (
 
 var processColumns = [...]processColumn{
 	colPID: {"PID", 8, 0}, colUser: {"USER", 9, 2}, colVRAM: {"VRAM", 8, 1}, colRSS: {"RSS", 8, 3}, colPSS: {"PSS", 8, 4},
-	colUSS: {"USS", 8, 5}, colCPU: {"CPU%", 6, 6}, colTime: {"TIME", 9, 8}, colJob: {"JOB", 13, 7}, colCommand: {"COMMAND", 12, 0},
+	colUSS: {"USS", 8, 5}, colCPU: {"CPU%", 6, 6}, colTime: {"TIME", 10, 8}, colJob: {"JOB", 13, 7}, colCommand: {"COMMAND", 12, 0},
 }
 
 // process writes pr's field of column i.
@@ -845,17 +887,17 @@ func (l *line) process(i int, pr *process) {
 	case colUser:
 		l.str(clip(known(pr, pr.user), 8), 0)
 	case colVRAM:
-		l.size(pr.mem, magenta)
+		l.size(l.p.v.aged(pr.mem), magenta)
 	case colRSS:
-		l.size(pr.rss, 0)
+		l.size(l.p.v.aged(pr.rss), 0)
 	case colPSS:
 		l.size(l.p.v.shares(pr).pss, 0)
 	case colUSS:
 		l.size(l.p.v.shares(pr).uss, 0)
 	case colCPU:
-		l.value(pr.cpu, percent, cyan)
+		l.value(l.p.v.aged(pr.cpu), percent, cyan)
 	case colTime:
-		l.duration(pr.cpuTime)
+		l.duration(l.p.v.aged(pr.cpuTime))
 	case colJob:
 		l.str(clip(known(pr, pr.job), 12), 0)
 	case colCommand:
@@ -871,17 +913,27 @@ func known(p *process, text string) string {
 	return text
 }
 
-// duration writes CPU time as h:mm:ss.
+// duration writes CPU time as h:mm:ss, from 100 hours on in hours, from 10,000 on in days.
 func (l *line) duration(v value) *line {
 	ms, ok := v.num()
 	if !ok {
 		return l.str("-", grey)
 	}
-	s := ms / 1000
-	b := strconv.AppendInt(l.p.v.buf[:0], s/3600, 10)
-	b = append(b, ':', byte('0'+s/600%6), byte('0'+s/60%10), ':', byte('0'+s%60/10), byte('0'+s%10))
+	s, b := ms/1000, l.p.v.buf[:0]
+	switch h := s / 3600; {
+	case h >= 10000:
+		b = append(strconv.AppendInt(b, h/24, 10), 'd')
+	case h >= 100:
+		b = append(strconv.AppendInt(b, h, 10), 'h')
+	default:
+		b = strconv.AppendInt(b, h, 10)
+		b = append(b, ':', byte('0'+s/600%6), byte('0'+s/60%10), ':', byte('0'+s%60/10), byte('0'+s%10))
+	}
+	if v.from == held {
+		b = append(b, '*')
+	}
 	l.p.v.buf = b
-	return l.bytes(b, 0)
+	return l.number(b, markStyle(v, 0))
 }
 
 // processes lists the chosen device's processes; a GPU's with those of its instances.
@@ -911,7 +963,10 @@ func (p painter) processes(r rect) {
 		l, x := p.line(r, row), r.x
 		for j, c := range processColumns {
 			if p.columnShown(j, most) {
-				l.x = x
+				l.x, l.end = x, min(x+c.w-1, r.x+r.w)
+				if j == colCommand {
+					l.end = r.x + r.w
+				}
 				l.process(j, pr)
 				x += c.w
 			}
@@ -1217,7 +1272,7 @@ func (p painter) nodeLine(l *line, r rect, i int) {
 	l.right(v.of(d, mPower), milliwatt, 0, r.x+11).str("W", 0).to(r.x + 14)
 	if d.rows == 0 {
 		p.nodeCell(l, d, shortName(d.name), p.chosen(i))
-		l.str(" ", 0).str(d.note(), grey)
+		l.str(" ", 0).str(p.note(d), grey)
 		return
 	}
 	cell := min(max((r.w-14)/max(v.mostInstances(), 1), 9), 16)
@@ -1299,7 +1354,7 @@ func (p painter) tableRow(l *line, x int, d *listed, st style) {
 		l.str("removed ", grey).str(d.removed.Format("15:04:05"), grey)
 		return
 	}
-	l.str(d.state(), 0)
+	l.str(p.note(&d.device), 0)
 	util, used, total := v.of(&d.device, mUtil), v.of(&d.device, mMemUsed), v.of(&d.device, mMemTotal)
 	l.to(x+28).right(util, percent, utilStyle(util), x+32)
 	p.spark(l.to(x+33), v.past.devices[d.id()].ring(mUtil), 10)

@@ -85,7 +85,8 @@ func testView(devs []device, procs ...process) *view {
 		}
 		host := testHost()
 		host.memUsed = measure(mHostMem, int64(i)<<28)
-		v.past.add(clockOf.Add(time.Duration(i-60)*time.Second), time.Second, &then, host)
+		then.at = clockOf.Add(time.Duration(i-60) * time.Second)
+		addTick(v.past, then.at, time.Second, &then, host)
 	}
 	for _, d := range devs {
 		v.rows = append(v.rows, listed{device: d})
@@ -94,6 +95,14 @@ func testView(devs []device, procs ...process) *view {
 		v.sel = -1
 	}
 	return v
+}
+
+// addTick is a tick whose answer comes at once, or not at all.
+func addTick(h *history, at time.Time, interval time.Duration, s *snapshot, host *hostState) {
+	slot := h.tick(at, interval, host)
+	if s != nil {
+		h.fill(slot, s)
+	}
 }
 
 // picture is g as text: the glyphs, then a letter for the style of each cell, then what the letters mean.
@@ -191,7 +200,8 @@ func TestGoldenFrames(t *testing.T) {
 		{"absent", 160, 45, allAbsent(), 1, nil},
 		{"held-estimated", 160, 45, heldAndEstimated(), 1, nil},
 		{"silent", 120, 35, fourInstances(), 1, func(v *view) { v.silent = 12 * time.Second }},
-		{"released", 80, 24, fourInstances(), 1, func(v *view) { v.paused = true }},
+		{"released", 80, 24, fourInstances(), 1, func(v *view) { v.paused, v.closed, v.silent = true, true, 12*time.Second }},
+		{"releasing", 80, 24, fourInstances(), 1, func(v *view) { v.paused = true }},
 		{"removed", 120, 35, fourInstances(), 0, func(v *view) { v.rows[4].removed = clockOf.Add(-9 * time.Second) }},
 		{"eight-node", 80, 24, eightBySeven(), 9, func(v *view) { v.mode = viewNode }},
 		{"eight-table", 120, 35, eightBySeven(), 9, func(v *view) { v.mode = viewTable }},
@@ -294,7 +304,7 @@ func TestFrameAllocatesNothing(t *testing.T) {
 		v.mode = mode
 		n := testing.AllocsPerRun(50, func() {
 			at = at.Add(time.Second)
-			v.past.add(at, time.Second, v.snap, v.host)
+			addTick(v.past, at, time.Second, v.snap, v.host)
 			paint(&scr.want, v)
 			_ = scr.flush(io.Discard)
 		})
@@ -305,15 +315,16 @@ func TestFrameAllocatesNothing(t *testing.T) {
 }
 
 // TestHistoryKeepsTime: a slot per interval by the clock, gaps for what was missed, late answers in the
-// slot of their time, and nothing inherited by an instance with another birth.
+// slot of the tick that asked, and nothing inherited by an instance with another birth.
 func TestHistoryKeepsTime(t *testing.T) {
 	h := newHistory()
 	d := testInstance(0, 0, "1g.18gb", 50, 100, 1000)
 	at := func(ms int) time.Time { return clockOf.Add(time.Duration(ms) * time.Millisecond) }
-	add := func(ms int, util int64) {
+	tick := func(ms int) int { return h.tick(at(ms), time.Second, testHost()) }
+	answer := func(slot, ms int, util int64) {
 		one := d
 		one.v[mUtil] = measure(mUtil, util)
-		h.add(at(ms), time.Second, &snapshot{dev: []device{one}}, testHost())
+		h.fill(slot, &snapshot{at: at(ms), dev: []device{one}})
 	}
 	line := func() string {
 		var b strings.Builder
@@ -328,31 +339,40 @@ func TestHistoryKeepsTime(t *testing.T) {
 		}
 		return b.String()
 	}
-	add(0, 1)
-	h.add(at(1000), time.Second, nil, testHost())
-	add(1060, 2) // late, but of the same slot
-	if got := line(); got != "_ _ _ _ 1 2 " {
-		t.Errorf("late answer: %s", got)
+	expect := func(what, want string) {
+		t.Helper()
+		if got := line(); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
 	}
-	add(4020, 3) // two slots were missed
-	if got := line(); got != "_ _ 1 2 _ _ 3 "[2:] {
-		t.Errorf("gap: %s", got)
+	answer(tick(0), 60, 1)
+	slot := tick(1000)
+	tick(1990) // jitter
+	expect("unanswered", "_ _ _ 1 _ _ ")
+	answer(slot, 2100, 2)
+	expect("late answer", "_ _ _ 1 2 _ ")
+	answer(tick(5020), 5060, 3) // two slots were missed
+	expect("gap", "1 2 _ _ _ 3 ")
+	d.born = 7
+	answer(tick(6010), 6020, 9)
+	expect("another birth", "_ _ _ _ _ 9 ")
+	d.born = 0
+	expect("the old one", "2 _ _ _ 3 _ ")
+	for i := range 40 {
+		tick(7000 + i*1000)
+	}
+	if len(h.devices) != 2 {
+		t.Errorf("silence forgot devices: %d are left", len(h.devices))
 	}
 	d.born = 7
-	add(5010, 9)
-	if got := line(); got != "_ _ _ _ _ 9 " {
-		t.Errorf("another birth: %s", got)
-	}
-	d.born = 0
-	if got := line(); got != "1 2 _ _ 3 _ " {
-		t.Errorf("the old one: %s", got)
-	}
-	for i := range 40 {
-		h.add(at(6000+i*1000), time.Second, nil, testHost())
-	}
-	if len(h.devices) != 0 {
+	answer(tick(47000), 47000, 5)
+	if len(h.devices) != 1 {
 		t.Errorf("%d series are kept of devices that are gone", len(h.devices))
 	}
+	expect("after the silence", "_ _ _ _ _ 5 ")
+	h.tick(at(47500), 200*time.Millisecond, testHost())
+	h.tick(at(47700), 200*time.Millisecond, testHost())
+	expect("another interval", "_ _ _ 5 _ _ ")
 }
 
 // TestOriginsLookDifferent in text, bars and charts, also without colour.
@@ -402,6 +422,31 @@ func TestShowSize(t *testing.T) {
 	}
 }
 
+// TestNumbersAreWhole: a number that does not fit is left out, not cut to another number.
+func TestNumbersAreWhole(t *testing.T) {
+	devs := fourInstances()
+	devs[0] = withValues(devs[0], map[metric]int64{mPcieTx: 63_123_000_000, mPcieRx: 61_999_000_000, mPower: 434_000})
+	devs[0].name = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+	procs := []process{testProcess(1, 4001, "x")}
+	procs[0].cpuTime = measure(mCPUTime, 30720*3600*1000)
+	v := testView(devs, procs...)
+	v.sel = 1
+	var g grid
+	for w := minWidth; w <= 200; w++ {
+		g.resize(w, 50)
+		paint(&g, v)
+		for y := range g.h {
+			for _, word := range strings.FieldsFunc(rowText(&g, y), func(r rune) bool { return strings.ContainsRune(" :/()", r) }) {
+				for _, whole := range []string{"63123", "61999", "434", "1280d"} {
+					if len(word) > 1 && len(word) < len(whole) && strings.HasPrefix(whole, word) && word != "61" && word != "43" && word != "12" && word != "128" {
+						t.Fatalf("%d columns: %q of %s in %q", w, word, whole, rowText(&g, y))
+					}
+				}
+			}
+		}
+	}
+}
+
 // BenchmarkFrame paints and flushes a frame in which the charts move.
 func BenchmarkFrame(b *testing.B) {
 	v := testView(eightBySeven())
@@ -420,7 +465,7 @@ func BenchmarkFrame(b *testing.B) {
 		}
 		v.host.cpu = measure(mHostCPU, int64(i*i%20+10)*100)
 		v.now = at
-		v.past.add(at, time.Second, v.snap, v.host)
+		addTick(v.past, at, time.Second, v.snap, v.host)
 		paint(&scr.want, v)
 		_ = scr.flush(&out)
 	}

@@ -1,7 +1,7 @@
 // ring.go owns history: what was seen of each device and of the host at each of the last ticks.
 //
 // Invariant: one slot per tick by the clock, also when the value is absent or the tick was missed, so that
-// a column of a chart is a time, the same in all charts. A series belongs to a device's identity, never to
+// a column of a chart is a time, the same in all charts; an answer belongs to the tick that asked for it. A series belongs to a device's identity, never to
 // its number: an instance that takes another's place starts an empty one.
 package main
 
@@ -40,10 +40,14 @@ func (r *ring) advance() {
 	r.n = min(r.n+1, historyLen)
 }
 
-// set makes v the newest point's value.
-func (r *ring) set(v value) {
+// set makes v the value of i ticks ago.
+func (r *ring) set(i int, v value) {
+	if i < 0 || i >= historyLen {
+		return
+	}
 	n, _ := v.num()
-	r.p[(r.next-1+historyLen)%historyLen] = newPoint(float32(n), v.from)
+	r.p[(r.next-1-i+2*historyLen)%historyLen] = newPoint(float32(n), v.from)
+	r.n = max(r.n, i+1)
 }
 
 // ago is the point of i ticks ago, 0 the newest; absent before the first.
@@ -89,37 +93,34 @@ type history struct {
 	memUsed  ring
 	memCache ring
 	interval time.Duration
-	base     time.Time // when slot 0 began
-	slot     int       // the newest
+	base     time.Time // the middle of slot first
+	first    int
+	slot     int // the newest
 }
 
 func newHistory() *history { return &history{devices: map[deviceID]*series{}} }
 
-// add puts s, which may be nil when the driver gave nothing, and the host into the slot of time at. Slots
-// that went by unfilled become gaps; what is already in this one is replaced, value by value.
-func (h *history) add(at time.Time, interval time.Duration, s *snapshot, host *hostState) {
+// tick begins the slot of time at, with the host's values, and answers its number. Slots that went by
+// become gaps.
+func (h *history) tick(at time.Time, interval time.Duration, host *hostState) int {
 	if interval != h.interval {
-		h.interval, h.base, h.slot = interval, at, -1
+		h.interval, h.base, h.first = interval, at, h.slot+1
 	}
-	slot := max(int(at.Sub(h.base)/interval), h.slot)
+	slot := max(h.first+int((at.Sub(h.base)+interval/2)/interval), h.slot+1)
 	for range min(slot-h.slot, historyLen) {
 		h.advance()
 	}
 	h.slot = slot
-	h.cpu.set(host.cpu)
-	h.memUsed.set(host.memUsed)
-	h.memCache.set(host.memCache)
-	if s != nil {
-		h.addDevices(at, s)
-	}
-	for id, one := range h.devices {
-		if at.Sub(one.seen) > keepRemoved {
-			delete(h.devices, id)
-		}
-	}
+	h.cpu.set(0, host.cpu)
+	h.memUsed.set(0, host.memUsed)
+	h.memCache.set(0, host.memCache)
+	return slot
 }
 
-func (h *history) addDevices(at time.Time, s *snapshot) {
+// fill puts the answer to what was asked at slot into that slot. Devices that have not been in an answer
+// for a while are forgotten; silence is no reason to.
+func (h *history) fill(slot int, s *snapshot) {
+	ago := h.slot - slot
 	for i := range s.dev {
 		d := &s.dev[i]
 		one := h.devices[d.id()]
@@ -127,15 +128,19 @@ func (h *history) addDevices(at time.Time, s *snapshot) {
 			one = &series{}
 			h.devices[d.id()] = one
 		}
-		one.seen = at
+		one.seen = s.at
 		for j, m := range charted {
 			if one.rings[j] == nil && d.v[m].from != absent {
 				one.rings[j] = &ring{}
-				one.rings[j].advance()
 			}
 			if one.rings[j] != nil {
-				one.rings[j].set(d.v[m])
+				one.rings[j].set(ago, d.v[m])
 			}
+		}
+	}
+	for id, one := range h.devices {
+		if s.at.Sub(one.seen) > keepRemoved {
+			delete(h.devices, id)
 		}
 	}
 }
