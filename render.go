@@ -76,7 +76,7 @@ func (v *view) selected() *listed {
 
 // shares is what is known of p's memory shares and not too old to be shown.
 func (v *view) shares(p *process) pssState {
-	if one, ok := v.walked[procID{p.pid, p.start}]; ok && v.now.Sub(one.at) <= pssMaxAge {
+	if one, ok := v.walked[procID{p.pid, p.start}]; ok && (one.pss.from == absent || v.now.Sub(one.at) <= pssMaxAge) {
 		return one
 	}
 	return pssState{}

@@ -538,15 +538,21 @@ func (r *hostReader) readLimits() {
 			continue
 		}
 		r.limitsIn(filepath.Join(r.cgroup, f[1]), f[2]) // v1: one hierarchy per controller
-		if f[1] == "cpuacct,cpu" {                      // as RHEL 7 names what it mounts the other way round
+		if f[1] == "cpuacct,cpu" {                      // as RHEL 7 names what it mounts under other names
 			r.limitsIn(filepath.Join(r.cgroup, "cpu,cpuacct"), f[2])
+			r.limitsIn(filepath.Join(r.cgroup, "cpu"), f[2])
 		}
 	}
 }
 
-// limitsIn walks from path up. In a container path is the host's, of which only the mount's root is there.
+// limitsIn walks from path up. In a container path is the host's, of which only the mount's root is there;
+// another folder on the way to it would be somebody else's.
 func (r *hostReader) limitsIn(mount, path string) {
-	for dir := filepath.Join(mount, filepath.Clean("/"+path)); ; dir = filepath.Dir(dir) {
+	own := filepath.Join(mount, filepath.Clean("/"+path))
+	if _, err := os.Stat(own); err != nil {
+		own = mount
+	}
+	for dir := own; ; dir = filepath.Dir(dir) {
 		r.limitAt(dir)
 		if dir == mount || len(dir) < len(mount) {
 			return

@@ -225,6 +225,7 @@ func TestCgroupLimits(t *testing.T) {
 		"v2":        {"0::/a/b\n", map[string]string{"a/memory.max": "4294967296", "a/memory.current": "1073741824", "a/memory.stat": "anon 5\ninactive_file 104857600\n", "a/b/memory.max": "max", "a/b/cpu.max": "150000 100000", "a/cpu.max": "max 100000"}, 4096, 150, 924},
 		"v1":        {"9:memory:/x\n3:cpu,cpuacct:/x\n", map[string]string{"memory/x/memory.limit_in_bytes": "2147483648", "memory/x/memory.usage_in_bytes": "1048576", "memory/x/memory.stat": "cache 1\ntotal_inactive_file 0\n", "cpu,cpuacct/x/cpu.cfs_quota_us": "400000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000", "memory/memory.limit_in_bytes": "9223372036854771712"}, 2048, 400, 1},
 		"container": {"0::/../../host/path\n", map[string]string{"memory.max": "1073741824", "memory.current": "1048576", "memory.stat": "anon 1\ninactive_file 0\n"}, 1024, 0, 1},
+		"missing":   {"0::/a/b\n", map[string]string{"a/memory.max": "1048576", "a/memory.current": "1"}, 0, 0, 0},
 		"RHEL 7":    {"3:cpuacct,cpu:/x\n", map[string]string{"cpu,cpuacct/x/cpu.cfs_quota_us": "200000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"}, 0, 200, 0},
 		"cpuset":    {"0::/a\n", map[string]string{"a/cpu.max": "700000 100000"}, 0, 600, 0},
 		"none":      {"0::/a\n", map[string]string{"a/memory.max": "max", "a/cpu.max": "max 100000"}, 0, 0, 0},
