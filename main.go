@@ -371,7 +371,7 @@ type request struct {
 	snap  *snapshot
 }
 
-// answer of the sampler to orderSample (err ends the program) and to orderClose.
+// sampled is the answer of the sampler to orderSample (err ends the program) and to orderClose.
 type sampled struct {
 	snap *snapshot
 	err  error

@@ -138,12 +138,7 @@ func (s *nvmlSource) enumerate() nvml.Return {
 	s.sys.answer = [callCount]answer{}
 	s.sys.gpu, s.sys.mig = -1, -1
 	s.safety.checked, s.evAsked = false, false
-	count := 0
-	code := s.try(&s.sys, cCount, func() nvml.Return {
-		var ret nvml.Return
-		count, ret = s.lib.DeviceGetCount()
-		return ret
-	})
+	count, code := s.countGPUs()
 	if code != nvml.SUCCESS {
 		return code
 	}
@@ -271,6 +266,15 @@ func (s *nvmlSource) readVersions() {
 		}
 		return ret
 	})
+}
+
+func (s *nvmlSource) countGPUs() (count int, code nvml.Return) {
+	code = s.try(&s.sys, cCount, func() nvml.Return {
+		var ret nvml.Return
+		count, ret = s.lib.DeviceGetCount()
+		return ret
+	})
+	return count, code
 }
 
 // openGPU fetches g's handle, which makes the driver initialise that GPU, and its facts.
@@ -580,12 +584,7 @@ func (s *nvmlSource) collect(mayRestart bool) bool {
 // lookAround begins a tick for every node and compares the topology; false if it changed.
 func (s *nvmlSource) lookAround() bool {
 	same := true
-	count := 0
-	code := s.try(&s.sys, cCount, func() nvml.Return {
-		var ret nvml.Return
-		count, ret = s.lib.DeviceGetCount()
-		return ret
-	})
+	count, code := s.countGPUs()
 	if code == nvml.SUCCESS && count != len(s.gpus) {
 		same = false
 	}

@@ -1,10 +1,10 @@
 // nvml.go owns the library: finding and loading it, probing its symbols, making every call, and reading
 // what belongs to a whole GPU or is read alike for GPU and instance (memory, processes, sensors).
 //
-// Invariants: with mig.go it is the sole importer of go-nvml; every call but Init and Shutdown goes through try, which makes
-// none whose symbol the driver lacks (such a call would end the process with "symbol lookup error",
-// exit 127); all of it runs on one goroutine, since parallel GPM calls crash and the driver serialises
-// the rest on one lock anyway.
+// Invariants: with mig.go it is the sole importer of go-nvml; every call but Init and Shutdown goes through
+// try, which makes none whose symbol the driver lacks (such a call would end the process with "symbol
+// lookup error", exit 127); all of it runs on one goroutine, since parallel GPM calls crash and the driver
+// serialises the rest on one lock anyway.
 package main
 
 import (

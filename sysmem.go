@@ -476,14 +476,9 @@ func leadingNumber(b []byte) (n uint64, rest []byte, ok bool) {
 	return n, b[i:], i > 0
 }
 
-// meminfo is what is needed of /proc/meminfo; a line that is missing is absent.
-type meminfo struct {
-	total, free, avail, buffers, cachedPages, reclaimable, shmem, swapTotal, swapFree value
-}
-
-func parseMeminfo(b []byte) meminfo {
-	gone := lack(noData)
-	m := meminfo{gone, gone, gone, gone, gone, gone, gone, gone, gone}
+// kbLines calls each with every "name: N kB" line of b, N in bytes; other lines, and sizes that no machine
+// has, are passed over.
+func kbLines(b []byte, each func(name []byte, size int64)) {
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
@@ -492,7 +487,20 @@ func parseMeminfo(b []byte) meminfo {
 		if !ok || !isNumber || kb > 1<<40 {
 			continue
 		}
-		v := measure(mHostMem, int64(kb)<<10)
+		each(name, int64(kb)<<10)
+	}
+}
+
+// meminfo is what is needed of /proc/meminfo; a line that is missing is absent.
+type meminfo struct {
+	total, free, avail, buffers, cachedPages, reclaimable, shmem, swapTotal, swapFree value
+}
+
+func parseMeminfo(b []byte) meminfo {
+	gone := lack(noData)
+	m := meminfo{gone, gone, gone, gone, gone, gone, gone, gone, gone}
+	kbLines(b, func(name []byte, size int64) {
+		v := measure(mHostMem, size)
 		switch string(name) {
 		case "MemTotal":
 			m.total = v
@@ -513,7 +521,7 @@ func parseMeminfo(b []byte) meminfo {
 		case "SwapFree":
 			m.swapFree = v
 		}
-	}
+	})
 	return m
 }
 
@@ -800,22 +808,15 @@ func parseRollup(b []byte) (pss, uss value) {
 	pss, uss = lack(noData), lack(noData)
 	var private int64
 	found := map[string]bool{}
-	for len(b) > 0 {
-		var line []byte
-		line, b, _ = bytes.Cut(b, []byte{'\n'})
-		name, rest, ok := bytes.Cut(line, []byte{':'})
-		kb, _, isNumber := leadingNumber(bytes.TrimLeft(rest, " \t"))
-		if !ok || !isNumber || kb > 1<<40 {
-			continue
-		}
+	kbLines(b, func(name []byte, size int64) {
 		switch string(name) {
 		case "Pss":
-			pss = measure(mRSS, int64(kb)<<10)
+			pss = measure(mRSS, size)
 		case "Private_Clean", "Private_Dirty", "Private_Hugetlb":
-			private += int64(kb) << 10
+			private += size
 			found[string(name)] = true
 		}
-	}
+	})
 	if found["Private_Clean"] && found["Private_Dirty"] {
 		uss = measure(mRSS, private)
 	}
