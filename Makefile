@@ -11,12 +11,19 @@ GOFLAGS_BUILD := -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VER
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
 
-.PHONY: all build test vet check bench clean
+.PHONY: all build demo test check bench clean
 
 all: build
 
 build:
 	go build $(GOFLAGS_BUILD) -o mig-gpu-mon .
+
+demo: build
+	./mig-gpu-mon -demo
+
+# The recording that is built in, of the machine in testdata/scenarios/demo.txt. Takes a minute and a half.
+demo.jsonl.gz: testdata/scenarios/demo.txt
+	go test -count=1 -run TestMakeDemo -make-demo $@ .
 
 test: check
 	go test -race -count=1 -parallel 12 ./... # most of them wait for ticks, not for a core

@@ -57,7 +57,7 @@ func BenchmarkOwnCPU(b *testing.B) {
 	for m := range s.want {
 		s.want[m] = true
 	}
-	v := &view{past: newHistory(), host: &hostState{}, interval: time.Second, hostName: "bench"}
+	v := &view{past: newHistory(), host: &hostState{}, interval: time.Second}
 	hosts := newHostReader("/proc", "/sys/fs/cgroup")
 	var snap snapshot
 	var scr screen

@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"os/user"
@@ -54,6 +55,7 @@ func versionText() string {
 func main() {
 	defer crash()
 	code := run(os.Args[1:], os.Stdout, os.Stderr)
+	removeProm()
 	if code > 128 {
 		die(syscall.Signal(code - 128))
 	}
@@ -81,6 +83,11 @@ type config struct {
 	nvmlPath  string
 	policy    gpmPolicy
 	debugFile string
+	logFile   string
+	promFile  string
+	replay    string // recording to play
+	demo      bool
+	paced     bool // the interval was given
 	text      bool // rows were asked for; else a terminal gets the dashboard
 	ascii     bool
 	pss       bool
@@ -96,25 +103,26 @@ const (
 	releaseFor  = 60 * time.Second // after SIGUSR1
 )
 
-const usage = `Usage: mig-gpu-mon [-plain | -csv | -procs] [options]
+const usage = `Usage: mig-gpu-mon [-plain | -csv | -procs | -json] [options]
 Activity, memory and processes of every NVIDIA MIG instance, live. Full screen
 on a terminal (? shows the keys), rows in a pipe or with one of these:
-  -plain          a row per instance per tick in the manner of nvidia-smi dmon
-  -csv            the same as csv, ISO time first, empty for unknown
-  -procs          a row for each process instead
+  -plain, -csv    a row per instance per tick, as nvidia-smi dmon; or as csv
+  -procs, -json   a row per process; or a JSON object per tick
   -i TIME         interval: milliseconds or 2s, 1m ... (1000; 200ms to 1h)
   -c N            end after N ticks
   -id LIST        only these: 0, 0.1, PCI bus id, UUID (or its start)
   -s LETTERS      column groups in order, default um; -s help lists them
   -o D|T|DT|I|E   time in front: date, time, both, ISO 8601, epoch seconds
   -f FILE         append to FILE instead of standard output
-  -gpm MODE       auto: GPM from driver 550 on; on: from 525 on; off
+  -log FILE       append a JSON object per tick beside whatever is shown
+  -prom FILE      keep FILE.prom up to date for Prometheus' node_exporter
+  -replay FILE    play what -log or gpur recorded, on screen or as rows
+  -demo           play a simulated machine; needs no GPU
+  -gpm auto|on|off  GPM from driver 550 on, from 525 on, or not at all
   -nvml-path F    the libnvidia-ml.so.1 to use, instead of searching
   -debug FILE     log each NVML call's answer when it changes
   -pss            PSS and USS of processes on the screen, as key m
-  -ascii, -no-color   for terminals without these
-  -version, -h
-
+  -ascii, -no-color   for terminals without these; -version, -h
 Exit: 0 ok, 1 failed, 2 usage, 3 no driver or GPU, 4 (-c) a device was silent.
 SIGUSR1 releases the driver for 60 s, SIGUSR2 takes it up again.
 `
@@ -149,7 +157,10 @@ func show(stdout io.Writer, text string) error {
 func parse(args []string, stdout io.Writer) (*config, error) {
 	fs := flag.NewFlagSet("mig-gpu-mon", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	plain, csv, procs := fs.Bool("plain", false, ""), fs.Bool("csv", false, ""), fs.Bool("procs", false, "")
+	modes := map[string]*bool{}
+	for name := range modeKinds {
+		modes[name] = fs.Bool(name, false, "")
+	}
 	interval := fs.String("i", "1000", "")
 	fs.StringVar(interval, "interval", "1000", "")
 	delay := fs.String("d", "", "")
@@ -163,12 +174,22 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	fs.StringVar(&c.file, "f", "", "")
 	fs.StringVar(&c.nvmlPath, "nvml-path", "", "")
 	fs.StringVar(&c.debugFile, "debug", "", "")
+	fs.StringVar(&c.logFile, "log", "", "")
+	fs.StringVar(&c.promFile, "prom", "", "")
+	fs.StringVar(&c.replay, "replay", "", "")
+	fs.BoolVar(&c.demo, "demo", false, "")
 	fs.BoolVar(&c.ascii, "ascii", false, "")
 	fs.BoolVar(&c.pss, "pss", false, "")
 	fs.BoolVar(&c.noColor, "no-color", false, "")
 	err := fs.Parse(args)
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var chosen []string
+	for name, on := range modes {
+		if *on {
+			chosen = append(chosen, name)
+		}
+	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return nil, show(stdout, usage)
@@ -184,24 +205,27 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		return nil, badUsage(intervalHint, "-d %s: there is no -d", *delay)
 	case given["i"] && given["interval"]:
 		return nil, badUsage("", "-i and -interval are the same flag")
-	case *plain && *csv || *plain && *procs || *csv && *procs:
-		return nil, badUsage("choose one of -plain, -csv and -procs", "more than one mode given")
+	case len(chosen) > 1:
+		return nil, badUsage("choose one of -plain, -csv, -procs and -json", "more than one mode given")
 	case given["c"] && *count < 1:
 		return nil, badUsage("leave -c out to go on for ever", "-c %d: must be at least 1", *count)
-	case *procs && given["s"]:
-		return nil, badUsage("-s chooses columns of -plain and -csv", "-procs has its own columns")
-	case *csv && given["o"]:
-		return nil, badUsage("csv rows always start with the ISO time", "-csv and -o exclude each other")
+	case (*modes["procs"] || *modes["json"]) && given["s"]:
+		return nil, badUsage("-s chooses columns of -plain and -csv", "-%s has columns of its own", chosen[0])
+	case (*modes["csv"] || *modes["json"]) && given["o"]:
+		return nil, badUsage("each row has its time anyway", "-%s and -o exclude each other", chosen[0])
 	case given["id"] && strings.Trim(*ids, ", ") == "":
 		return nil, badUsage("leave -id out to see all", "-id is empty")
+	case given["prom"] && !strings.HasSuffix(c.promFile, ".prom"):
+		return nil, badUsage("node_exporter reads files that are called *.prom only", "-prom %s: not called *.prom", c.promFile)
+	}
+	if err := playable(c, given); err != nil {
+		return nil, err
 	}
 	c.count = *count
-	c.text = *plain || *csv || *procs || given["c"] || given["s"] || given["o"] || given["f"]
-	switch {
-	case *csv:
-		c.kind = csvRows
-	case *procs:
-		c.kind = procRows
+	c.paced = given["i"] || given["interval"]
+	c.text = len(chosen) > 0 || given["c"] || given["s"] || given["o"] || given["f"]
+	if len(chosen) > 0 {
+		c.kind = modeKinds[chosen[0]]
 	}
 	if !given["o"] {
 		*stampName = "-"
@@ -209,6 +233,25 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		*stampName = "?"
 	}
 	return c, c.choose(*ids, *interval, *letters, *stampName, *gpm)
+}
+
+// playable refuses what makes no sense when a recording is played.
+func playable(c *config, given map[string]bool) error {
+	if given["replay"] && c.demo {
+		return badUsage("choose one of -replay and -demo", "more than one recording given")
+	}
+	if !given["replay"] && !c.demo {
+		return nil
+	}
+	for _, live := range []string{"nvml-path", "gpm", "debug", "pss"} {
+		if given[live] {
+			return badUsage("a recording has what it has; leave the flag out", "-%s asks this machine, which -replay and -demo never do", live)
+		}
+	}
+	if given["log"] {
+		return badUsage("-json -f FILE writes a recording anew", "-log does not record recordings")
+	}
+	return nil
 }
 
 // choose takes what the flags that are words mean.
@@ -235,6 +278,7 @@ func (c *config) choose(ids, interval, letters, stampName, gpm string) (err erro
 }
 
 var (
+	modeKinds  = map[string]rowKind{"plain": plainRows, "csv": csvRows, "procs": procRows, "json": jsonRows}
 	stampNames = map[string]stamp{"-": stampNone, "D": stampDate, "T": stampTime, "DT": stampDateTime, "I": stampISO, "E": stampEpoch}
 	gpmNames   = map[string]gpmPolicy{"auto": gpmAuto, "on": gpmOn, "off": gpmNever}
 )
@@ -276,6 +320,14 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 			return fail(stderr, fmt.Errorf("opening -f file: %w", err))
 		}
 	}
+	screen := !c.text && term.IsTerminal(int(stdout.Fd())) && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb"
+	var x exports
+	if err := x.open(c); err != nil {
+		return fail(stderr, err)
+	}
+	if c.replay != "" || c.demo {
+		return play(c, out, stdout, stderr, screen, &x)
+	}
 	src := &nvmlSource{path: c.nvmlPath, policy: c.policy}
 	if secureExec() && (c.nvmlPath != "" || os.Getenv("LD_LIBRARY_PATH") != "") {
 		src.path = ""
@@ -287,33 +339,137 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 		}
 	}
 	host, _ := os.Hostname()
-	if !c.text && term.IsTerminal(int(stdout.Fd())) && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb" {
-		for m := range src.want {
-			src.want[m] = true
-		}
-		src.procs = newProcReader(procRoot, guard)
-		return newScreenLoop(c, openTerminal(os.Stdin, stdout), printable(host), stderr).run(src)
-	}
-	w := &textWriter{
-		out: out, kind: c.kind, columns: c.columns, gpuRows: c.gpuRows, stamp: c.stamp, zone: time.Local,
-		host: printable(host), interval: c.interval, shows: func(*device) bool { return true },
-	}
-	if out == stdout && term.IsTerminal(int(stdout.Fd())) {
-		if _, rows, err := term.GetSize(int(stdout.Fd())); err == nil {
-			w.height = max(rows, 10)
-		}
-	}
-	if info, err := out.Stat(); err == nil && c.file != "" && info.Mode().IsRegular() && info.Size() > 0 {
-		w.headed = true // a csv file has one header, however many runs append to it
-	}
+	src.host = printable(host)
 	src.procs = newProcReader(procRoot, guard)
-	src.want = w.wanted()
-	if c.kind == procRows {
-		w.columns = procColumns
+	if screen {
+		src.want = everything()
+		t := openTerminal(os.Stdin, stdout)
+		src.leave = t.leave
+		return newScreenLoop(c, t, &x, stderr).run(src)
 	}
-	l := &textLoop{sampler: startSampler(src), c: c, w: w, stderr: stderr}
+	l := newTextLoop(c, out, stdout, &x, stderr)
+	src.want = l.w.wanted()
+	if c.kind == jsonRows || x.any() {
+		src.want = everything()
+		l.hosts, l.system = newHostReader(procRoot, cgroupRoot), &hostState{}
+	}
+	l.sampler = startSampler(src)
 	return l.run()
 }
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// everything is all metrics.
+func everything() (want [deviceMetrics]bool) {
+	for m := range want {
+		want[m] = true
+	}
+	return want
+}
+
+// play is run for recordings.
+func play(c *config, out, stdout *os.File, stderr io.Writer, screen bool, x *exports) int {
+	open := func() (*replaySource, error) { return openReplay(c.replay) }
+	if c.demo {
+		open = func() (*replaySource, error) { return openDemo(screen || c.count > 0) }
+	}
+	src, err := open()
+	if err != nil {
+		return fail(stderr, err)
+	}
+	if sameFile(src.in, out) {
+		return fail(stderr, badUsage("write to another file", "-replay %s: would be read and written at once", c.replay))
+	}
+	if screen {
+		return newScreenLoop(c, openTerminal(os.Stdin, stdout), x, stderr).run(src)
+	}
+	return newTextLoop(c, out, stdout, x, stderr).replay(src)
+}
+
+// sameFile says that in is the regular file out.
+func sameFile(in io.Reader, out *os.File) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	a, aerr := f.Stat()
+	b, berr := out.Stat()
+	return aerr == nil && berr == nil && a.Mode().IsRegular() && os.SameFile(a, b)
+}
+
+// exports are the files that take every snapshot beside what is shown.
+type exports struct {
+	log     *logFile
+	prom    *promFile
+	stays   bool // the file of -prom outlives the run
+	broken  bool // the file of -prom could not be written last
+	stopped bool // the log was given up
+}
+
+// open opens what c names.
+func (x *exports) open(c *config) (err error) {
+	if c.logFile != "" {
+		if x.log, err = openLog(c.logFile); err != nil {
+			return err
+		}
+	}
+	if c.promFile != "" {
+		if x.prom, err = openProm(c.promFile); err != nil {
+			return err
+		}
+		x.stays = c.count > 0
+		if !x.stays {
+			removeProm = x.prom.remove
+		}
+	}
+	// A limit on file sizes is an error of a write then, and does not end the program.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
+	return nil
+}
+
+func (x *exports) any() bool { return x.log != nil || x.prom != nil }
+
+// write passes s on. silent says that no answer is behind it. A log that cannot be written is given up; a file
+// for Prometheus is taken away, since it would tell of old times, and tried again. The answer is what to say.
+func (x *exports) write(s *snapshot, shows func(*device) bool, silent bool) (says []string) {
+	if x.log != nil && !s.at.IsZero() {
+		if err := x.log.write(s, shows); err != nil {
+			x.log.f.Close()
+			x.log, x.stopped = nil, true
+			says = append(says, "logging stopped: "+cause(err))
+		}
+	}
+	return append(says, x.export(s, shows, silent)...)
+}
+
+// export is write for Prometheus alone.
+func (x *exports) export(s *snapshot, shows func(*device) bool, silent bool) (says []string) {
+	if x.prom == nil {
+		return nil
+	}
+	x.prom.shows = shows
+	err := x.prom.write(s, silent)
+	if err != nil {
+		x.prom.remove()
+		if !x.broken {
+			says = append(says, "-prom file removed: "+cause(err))
+		}
+	}
+	x.broken = err != nil
+	return says
+}
+
+// cause is err without the names of files, for a line that has little room.
+func cause(err error) string {
+	var code syscall.Errno
+	if errors.As(err, &code) {
+		return code.Error()
+	}
+	return err.Error()
+}
+
+// removeProm takes the file of -prom away. A run without -c sets it when it has one.
+var removeProm = func() {}
 
 // fail says what is wrong in one line, hints after it, and answers the exit code for it.
 func fail(stderr io.Writer, err error) int {
@@ -350,6 +506,7 @@ func guard(f func()) {
 func crash() {
 	if p := recover(); p != nil {
 		leaveTerminal()
+		removeProm()
 		fmt.Fprintf(os.Stderr, "mig-gpu-mon: panic: %v\n%s", p, debug.Stack())
 		os.Exit(exitFailed)
 	}
@@ -362,6 +519,7 @@ const (
 	orderSample order = iota
 	orderRelease
 	orderResume
+	orderBack // to the record before, of a recording
 	orderClose
 )
 
@@ -377,7 +535,15 @@ type sampled struct {
 	err  error
 }
 
-// sampler is a loop's side of the goroutine that has the driver in hand.
+// source is where snapshots come from: a driver or a recording. It belongs to one goroutine, and may hang.
+type source interface {
+	// sample makes one collection, or takes the next record. Its error ends the program.
+	sample(into *snapshot) error
+	// obey carries out orders other than orderSample, as far as they mean something to it.
+	obey(o order)
+}
+
+// sampler is a loop's side of the goroutine that has the source in hand.
 type sampler struct {
 	orders  chan request
 	answers chan sampled
@@ -387,7 +553,7 @@ type sampler struct {
 	spare   *snapshot
 }
 
-func startSampler(src *nvmlSource) *sampler {
+func startSampler(src source) *sampler {
 	s := &sampler{
 		orders: make(chan request, 16), answers: make(chan sampled, 1),
 		last: &snapshot{}, spare: &snapshot{},
@@ -397,20 +563,21 @@ func startSampler(src *nvmlSource) *sampler {
 }
 
 // serve carries out orders until orderClose. It may hang in the driver for any time.
-func (s *sampler) serve(src *nvmlSource) {
+func (s *sampler) serve(src source) {
 	for r := range s.orders {
 		switch r.order {
 		case orderSample:
 			err := src.sample(r.snap)
 			s.answers <- sampled{r.snap, err}
-		case orderRelease:
-			src.release()
-			s.closed.Store(true)
+			continue
 		case orderResume:
 			s.closed.Store(false)
-			src.resume()
+		}
+		src.obey(r.order)
+		switch r.order {
+		case orderRelease:
+			s.closed.Store(true)
 		case orderClose:
-			src.close()
 			s.answers <- sampled{}
 			return
 		}
@@ -473,7 +640,10 @@ type textLoop struct {
 	*sampler
 	c      *config
 	w      *textWriter
+	x      *exports
 	stderr io.Writer
+	hosts  *hostReader // nil if nobody records the host
+	system *hostState
 
 	silent  bool      // rows of "-" are being written
 	lacked  bool      // the last rows lacked a reading
@@ -481,6 +651,59 @@ type textLoop struct {
 	primed  bool      // the first snapshot, which starts the first interval, is there
 	ticks   int       // rows' ticks so far
 	pending []string  // notes that no row has carried yet
+}
+
+// newTextLoop makes the rows that c asks for, written to out. It has no source yet.
+func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) *textLoop {
+	w := &textWriter{
+		out: out, kind: c.kind, columns: c.columns, gpuRows: c.gpuRows, stamp: c.stamp, zone: time.Local,
+		shows: func(*device) bool { return true },
+	}
+	if out == stdout && term.IsTerminal(int(stdout.Fd())) {
+		if _, rows, err := term.GetSize(int(stdout.Fd())); err == nil {
+			w.height = max(rows, 10)
+		}
+	}
+	if info, err := out.Stat(); err == nil && c.file != "" && info.Mode().IsRegular() && info.Size() > 0 {
+		w.headed = true // a csv file has one header, however many runs append to it
+	}
+	if c.kind == procRows {
+		w.columns = procColumns
+	}
+	return &textLoop{c: c, w: w, x: x, stderr: stderr}
+}
+
+// replay writes the rows of a recording as fast as it can be read; it answers the exit code.
+func (l *textLoop) replay(src *replaySource) int {
+	var s snapshot
+	var last time.Time
+	for {
+		err := src.sample(&s)
+		if err == nil && !l.primed {
+			l.primed = true
+			err = l.begin(&s)
+		}
+		code := exitOK
+		switch {
+		case errors.Is(err, io.EOF):
+			if src.bad != nil {
+				code = fail(l.stderr, fmt.Errorf("reading recording: %w", src.bad))
+			}
+		case err != nil:
+			code = fail(l.stderr, err)
+		default:
+			l.w.skipped = !last.IsZero() && s.interval > 0 && s.at.Sub(last) > s.interval*3/2
+			last = s.at
+			code = l.rows(&s)
+		}
+		if code < 0 {
+			continue
+		}
+		if src.skipped > 0 {
+			fmt.Fprintf(l.stderr, "mig-gpu-mon: skipped %d line%s that no record was in\n", src.skipped, plural(src.skipped))
+		}
+		return code
+	}
 }
 
 // run is the loop of the text modes; it answers the exit code.
@@ -493,6 +716,7 @@ func (l *textLoop) run() int {
 	}
 	guard(func() { forward(signals, urgent) })
 	start := time.Now()
+	l.readHost(start)
 	l.ask()
 	tick, first, resume := time.NewTimer(l.c.interval), time.NewTimer(firstAnswer), time.NewTimer(time.Hour)
 	resume.Stop()
@@ -579,6 +803,7 @@ func forward(from <-chan os.Signal, to chan<- os.Signal) {
 		switch sig {
 		case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
 			leaveTerminal()
+			removeProm()
 			die(sig.(syscall.Signal))
 		}
 	}
@@ -618,6 +843,13 @@ func (l *textLoop) signalled(o order, says string) int {
 	return l.written(l.w.comment(says))
 }
 
+// readHost reads the host, if somebody records it.
+func (l *textLoop) readHost(now time.Time) {
+	if l.hosts != nil {
+		l.hosts.read(l.system, now)
+	}
+}
+
 // overdue says that an answer is late beyond patience.
 func (l *textLoop) overdue() bool {
 	return !l.asked.IsZero() && time.Since(l.asked) >= patience(l.c.interval)
@@ -630,6 +862,7 @@ func (l *textLoop) tick() int {
 		l.w.skipped = true // stopped, or suspended with the machine
 	}
 	l.ticked = now
+	l.readHost(now)
 	if l.asked.IsZero() {
 		l.ask()
 		return -1
@@ -667,8 +900,14 @@ func (l *textLoop) blank(s *snapshot) {
 func (l *textLoop) answer(s *snapshot) int {
 	asked := l.asked
 	l.take(s)
+	s.interval, s.system = l.c.interval, l.system
 	if !l.primed {
-		return l.begin(s)
+		l.primed = true
+		l.pending = append(l.pending, s.notes...)
+		if err := l.begin(s); err != nil {
+			return fail(l.stderr, err)
+		}
+		return -1
 	}
 	if l.silent {
 		l.silent = false
@@ -680,15 +919,12 @@ func (l *textLoop) answer(s *snapshot) int {
 }
 
 // begin binds -id to the devices that are there now.
-func (l *textLoop) begin(s *snapshot) int {
-	l.primed = true
-	l.pending = append(l.pending, s.notes...)
+func (l *textLoop) begin(s *snapshot) error {
 	shows, err := chooseDevices(s, l.c.ids)
-	if err != nil {
-		return fail(l.stderr, err)
+	if err == nil {
+		l.w.shows = shows
 	}
-	l.w.shows = shows
-	return -1
+	return err
 }
 
 // chooseDevices is which devices are shown: without ids all that are visible here.
@@ -732,17 +968,12 @@ func matchID(s *snapshot, id string) []string {
 		bus := d.isGPU() && d.bus != "" && (low == d.bus || low == "0000"+d.bus || "0000:"+low == d.bus)
 		uuid := d.uuid != "" && len(id) >= 4 && strings.HasPrefix(strings.ToLower(d.uuid), low) ||
 			d.uuid == id
-		old := !d.isGPU() && id == fmt.Sprintf("MIG-%s/%d/%d", s.dev[gpuOf(s, d)].uuid, d.gi, d.ci)
+		old := !d.isGPU() && id == fmt.Sprintf("MIG-%s/%d/%d", d.gpuUUID, d.gi, d.ci)
 		if id == own || bus || uuid || old {
 			found = append(found, identity(d))
 		}
 	}
 	return found
-}
-
-// gpuOf is the index in s.dev of d's GPU.
-func gpuOf(s *snapshot, d *device) int {
-	return slices.IndexFunc(s.dev, func(g device) bool { return g.isGPU() && g.gpu == d.gpu })
 }
 
 func knownIDs(s *snapshot) []string {
@@ -765,13 +996,19 @@ func (l *textLoop) rows(s *snapshot) int {
 	if code := l.written(l.w.tick(s)); code >= 0 {
 		return code
 	}
+	for _, says := range l.x.write(s, l.w.shows, l.silent) {
+		fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
+		l.pending = append(l.pending, says)
+	}
 	l.ticks++
 	l.lacked = l.lacking(s)
-	if l.c.count == 0 || l.ticks < l.c.count {
+	switch {
+	case l.c.count == 0 || l.ticks < l.c.count:
 		return -1
-	}
-	if l.lacked {
+	case l.lacked:
 		return exitSilent
+	case l.x.stopped || l.x.broken:
+		return exitFailed // the rows are whole, what was asked for beside them is not
 	}
 	return exitOK
 }
@@ -809,6 +1046,7 @@ func (l *textLoop) written(err error) int {
 type screenLoop struct {
 	*sampler
 	c      *config
+	x      *exports
 	stderr io.Writer
 	term   *terminal
 	scr    screen
@@ -829,6 +1067,11 @@ type screenLoop struct {
 	usr, winch chan os.Signal
 	resume     *time.Timer // after SIGUSR1
 	entered    bool        // something may be drawn
+
+	tape bool          // a recording is played, and the clock is its own
+	pace time.Duration // between two records, if it was given
+	due  time.Time     // when its next record is; zero: not by itself
+	back bool          // what was asked for is the record before
 }
 
 // intervals are the steps of the keys + and -.
@@ -836,11 +1079,14 @@ var intervals = [...]time.Duration{
 	minInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
-func newScreenLoop(c *config, t *terminal, hostName string, stderr io.Writer) *screenLoop {
-	l := &screenLoop{c: c, stderr: stderr, term: t, past: newHistory(), hosts: newHostReader(procRoot, "/sys/fs/cgroup")}
+func newScreenLoop(c *config, t *terminal, x *exports, stderr io.Writer) *screenLoop {
+	l := &screenLoop{c: c, x: x, stderr: stderr, term: t, past: newHistory(), hosts: newHostReader(procRoot, cgroupRoot)}
 	l.scr.mono = c.noColor || colourless(os.Getenv)
 	l.scr.ascii = c.ascii || asciiOnly(os.Getenv)
-	l.v = view{host: &l.host, past: l.past, interval: c.interval, hostName: hostName, sel: -1, ascii: l.scr.ascii, pss: c.pss}
+	l.v = view{host: &l.host, past: l.past, interval: c.interval, sel: -1, ascii: l.scr.ascii, pss: c.pss}
+	if c.paced {
+		l.pace = c.interval
+	}
 	return l
 }
 
@@ -852,8 +1098,8 @@ const (
 )
 
 // start sets all that sends to the loop going: signals, keys, the sampler with its first order.
-func (l *screenLoop) start(src *nvmlSource) (urgent, cont chan os.Signal, keys chan []byte) {
-	leaveTerminal, src.leave = l.term.leave, l.term.leave
+func (l *screenLoop) start(src source) (urgent, cont chan os.Signal, keys chan []byte) {
+	leaveTerminal = l.term.leave
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	l.usr, cont = make(chan os.Signal, 2), make(chan os.Signal, 1)
@@ -869,23 +1115,33 @@ func (l *screenLoop) start(src *nvmlSource) (urgent, cont chan os.Signal, keys c
 	l.resume = time.NewTimer(time.Hour)
 	l.resume.Stop()
 	l.sampler = startSampler(src)
-	now := time.Now()
-	l.hosts.read(&l.host, now)
-	l.slot = l.past.tick(now, l.v.interval, &l.host)
+	if _, l.tape = src.(*replaySource); !l.tape {
+		now := time.Now()
+		l.hosts.read(&l.host, now)
+		l.slot = l.past.tick(now, l.v.interval, &l.host)
+	}
 	l.ask()
 	return urgent, cont, keys
 }
 
 // run is the event loop: whatever happened is handled, then everything that waits, then one frame.
-func (l *screenLoop) run(src *nvmlSource) int {
-	defer l.term.leave()
+func (l *screenLoop) run(src source) (code int) {
+	defer func() {
+		l.term.leave()
+		if l.v.broken != "" {
+			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+l.v.broken)
+		}
+	}()
 	urgent, cont, keys := l.start(src)
 	start := time.Now()
 	tick, paint, escape := time.NewTimer(l.c.interval), time.NewTimer(firstPaint), time.NewTimer(0)
 	<-escape.C
 	second := time.NewTicker(time.Second)
-	for {
-		code := -1
+	if l.tape {
+		tick.Stop()
+	}
+	for code = -1; code < 0; {
+		due := l.due
 		select {
 		case a := <-l.answers:
 			if a.err != nil {
@@ -894,11 +1150,19 @@ func (l *screenLoop) run(src *nvmlSource) int {
 			}
 			if code = l.answer(a.snap); !l.entered {
 				l.entered = true
+				if l.tape {
+					break
+				}
 				tick.Reset(secondRead)
 				start = time.Now().Add(secondRead - l.v.interval)
 				l.past.interval = 0 // the grid of slots starts anew with that of the ticks
 			}
 		case <-tick.C:
+			if l.tape {
+				l.due = time.Time{}
+				l.ask()
+				continue
+			}
 			wait := l.tick()
 			tick.Reset(untilNext(start, time.Now(), l.v.interval))
 			if wait {
@@ -927,6 +1191,9 @@ func (l *screenLoop) run(src *nvmlSource) int {
 		case <-l.winch:
 			l.resize()
 		case sig := <-l.usr:
+			if l.tape {
+				continue // there is no driver to release
+			}
 			l.release(sig == syscall.SIGUSR1)
 			if sig == syscall.SIGUSR1 {
 				l.resume.Reset(releaseFor)
@@ -935,27 +1202,28 @@ func (l *screenLoop) run(src *nvmlSource) int {
 			code = 128 + int(sig.(syscall.Signal))
 		}
 		if code >= 0 {
-			l.term.leave()
-			l.close()
-			return code
+			break
 		}
 		if l.typed.waits() {
 			escape.Reset(escapeWait)
 		}
-		if l.v.interval != l.c.interval {
+		switch {
+		case l.due != due && l.due.IsZero():
+			tick.Stop()
+		case l.due != due:
+			tick.Reset(time.Until(l.due))
+		case l.v.interval != l.c.interval && !l.tape:
 			l.c.interval = l.v.interval
 			start = time.Now()
 			tick.Reset(l.v.interval)
 		}
-		if len(l.answers) > 0 || len(keys) > 0 {
-			continue
-		}
-		if code := l.draw(); code >= 0 {
-			l.term.leave()
-			l.close()
-			return code
+		if len(l.answers) == 0 && len(keys) == 0 {
+			code = l.draw()
 		}
 	}
+	l.term.leave()
+	l.close()
+	return code
 }
 
 // release gives the driver up or takes it up again.
@@ -984,6 +1252,9 @@ func (l *screenLoop) tick() (wait bool) {
 	l.askShares()
 	slot := l.past.tick(now, l.v.interval, &l.host)
 	if l.v.paused || !l.asked.IsZero() {
+		if l.v.paused || now.Sub(l.asked) >= patience(l.v.interval) {
+			l.broke(l.x.export(l.last, l.c.shows, true))
+		}
 		return false
 	}
 	l.slot = slot
@@ -1020,6 +1291,11 @@ func (l *screenLoop) askShares() {
 // answer takes a snapshot into history and lists.
 func (l *screenLoop) answer(s *snapshot) int {
 	l.take(s)
+	if l.tape {
+		l.play(s)
+	} else {
+		s.interval, s.system = l.v.interval, &l.host
+	}
 	l.past.fill(l.slot, s)
 	if !l.primed {
 		l.primed = true
@@ -1027,12 +1303,98 @@ func (l *screenLoop) answer(s *snapshot) int {
 			return code
 		}
 	}
+	l.broke(l.x.write(s, l.c.shows, false))
 	l.v.snap = s
 	l.list(s)
 	if n := len(s.notes); n > 0 {
 		l.say(s.notes[n-1])
 	}
 	return -1
+}
+
+// broke shows what went wrong with the files beside, for good.
+func (l *screenLoop) broke(says []string) {
+	if len(says) > 0 {
+		l.v.broken = says[len(says)-1]
+	}
+}
+
+// play takes the record s: the host and the place in history are its own, and so is the time of the next.
+func (l *screenLoop) play(s *snapshot) {
+	l.host = hostState{}
+	if s.system != nil {
+		l.host = *s.system
+	}
+	if l.back {
+		l.back = false
+		l.past.rewind(s.at)
+		l.known, l.gone = l.known[:0], nil
+	}
+	if s.interval > 0 {
+		l.v.interval = s.interval
+	} else if l.v.snap == nil && s.tape.next > 0 { // gpur does not tell it
+		l.v.interval = min(max(s.tape.next, minInterval), maxInterval)
+	}
+	l.slot = l.past.tick(s.at, l.v.interval, &l.host)
+	l.cue(s)
+}
+
+// cue sets when the record after s is shown.
+func (l *screenLoop) cue(s *snapshot) {
+	l.due = time.Time{}
+	if l.v.stopped || s == nil || s.tape.next == 0 {
+		return
+	}
+	const longest, shortened, shortest = 10 * time.Second, time.Second, 20 * time.Millisecond
+	wait := s.tape.next
+	if wait > longest {
+		wait = shortened
+	}
+	if l.pace > 0 {
+		wait = l.pace
+	}
+	l.due = time.Now().Add(max(time.Duration(float64(wait)*math.Pow(2, float64(-l.v.speed))), shortest))
+}
+
+// control is a key that means something else, or something at all, when a recording is played; false if it
+// has its usual meaning.
+func (l *screenLoop) control(k key) bool {
+	if !l.tape {
+		return false
+	}
+	s := l.v.snap
+	switch k {
+	case ' ', 'p':
+		l.v.stopped = !l.v.stopped
+	case '+':
+		l.v.speed = min(l.v.speed+1, 6)
+	case '-':
+		l.v.speed = max(l.v.speed-1, -3)
+	case '.', ',':
+		l.v.stopped = true
+		if s == nil || !l.asked.IsZero() || k == '.' && s.tape.next == 0 {
+			break
+		}
+		l.back = k == ','
+		if l.back && !l.order(orderBack) {
+			break
+		}
+		l.ask()
+	case 'm':
+		l.say("a recording has no PSS")
+	default:
+		return false
+	}
+	l.cue(s)
+	return true
+}
+
+// clock is the time of what is shown.
+func (l *screenLoop) clock() time.Time {
+	if l.tape && l.last != nil {
+		return l.last.at
+	}
+	return time.Now()
 }
 
 // say shows text in the header for a while, or until the next key.
@@ -1051,6 +1413,10 @@ func (l *screenLoop) begin(s *snapshot) int {
 	l.c.shows = shows
 	if !l.picked {
 		l.v.mode = l.firstMode(s)
+	}
+	if l.tape {
+		l.chosen = firstChoice(s, shows) // who watches is not who was watched
+		return -1
 	}
 	// The number too: names are looked up in the background and seldom there yet.
 	mine := []string{strconv.Itoa(os.Getuid())}
@@ -1071,13 +1437,18 @@ func (l *screenLoop) begin(s *snapshot) int {
 			}
 		}
 	}
+	l.chosen = firstChoice(s, shows)
+	return -1
+}
+
+// firstChoice is the first instance or GPU without any: a GPU with instances has the least to show.
+func firstChoice(s *snapshot, shows func(*device) bool) deviceID {
 	for i := range s.dev {
-		if d := &s.dev[i]; shows(d) && d.rows == 0 { // a GPU with instances has the least to show
-			l.chosen = d.id()
-			return -1
+		if d := &s.dev[i]; shows(d) && d.rows == 0 {
+			return d.id()
 		}
 	}
-	return -1
+	return deviceID{}
 }
 
 // firstMode is the view to start with: detail if its list has room for all devices, else the table if
@@ -1104,7 +1475,7 @@ func (l *screenLoop) firstMode(s *snapshot) viewMode {
 
 // list makes the rows of the lists: the devices there are, and for a while those that were removed.
 func (l *screenLoop) list(s *snapshot) {
-	now := time.Now()
+	now := l.clock()
 	for _, old := range l.known {
 		if !old.isGPU() && !slices.ContainsFunc(s.dev, func(d device) bool { return d.id() == old.id() }) {
 			old.removed = now
@@ -1170,6 +1541,9 @@ func (l *screenLoop) keys(final bool, cont <-chan os.Signal) int {
 func (l *screenLoop) key(k key, seq []byte, cont <-chan os.Signal) int {
 	if l.v.help && k != keyReport && k != 'q' && k != keyCtrlC && k != keyCtrlZ {
 		l.v.help = false
+		return -1
+	}
+	if l.control(k) {
 		return -1
 	}
 	switch k {
@@ -1303,12 +1677,14 @@ func (l *screenLoop) draw() int {
 			_, _ = l.term.Write([]byte(widthProbe))
 		}
 	}
-	l.v.now = time.Now()
-	if l.v.now.After(l.noticeTill) {
+	l.v.now = l.clock()
+	if time.Now().After(l.noticeTill) {
 		l.v.notice = ""
 	}
 	l.v.silent, l.v.closed = 0, l.closed.Load()
-	if late := time.Since(l.asked); !l.asked.IsZero() && late >= patience(l.v.interval) {
+	if l.tape {
+		// A disk that is slow is no silent driver.
+	} else if late := time.Since(l.asked); !l.asked.IsZero() && late >= patience(l.v.interval) {
 		l.v.silent = late
 	} else if l.v.paused && l.v.snap != nil {
 		l.v.silent = time.Since(l.v.snap.at)

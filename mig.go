@@ -103,6 +103,18 @@ func (s *nvmlSource) noGPU(code nvml.Return) error {
 	}
 }
 
+// obey carries out a loop's order. It can hang in a sick driver.
+func (s *nvmlSource) obey(o order) {
+	switch o {
+	case orderRelease:
+		s.release()
+	case orderResume:
+		s.resume()
+	case orderClose:
+		s.close()
+	}
+}
+
 // release ends the session until resume: an open one can keep an administrator from destroying
 // instances and from resetting GPUs.
 func (s *nvmlSource) release() {
@@ -637,10 +649,7 @@ func (s *nvmlSource) begin(n *node) {
 		n.h = nil // until this tick has fetched it and seen whose it is
 	}
 	for m := range n.v {
-		n.v[m] = lack(notRead)
-		if n.parent != nil && metrics[m].gpuOnly {
-			n.v[m] = lack(onGPU)
-		}
+		n.v[m] = implied(&n.device, metric(m))
 	}
 	if n.rows > 0 {
 		n.v[mUtil] = lack(onInstances)
@@ -666,13 +675,10 @@ func (s *nvmlSource) eachNode(f func(*node)) {
 // 595 refuses them; they are asked once per generation, in case one does answer.
 func (s *nvmlSource) readUtil(g *node) {
 	if g.rows > 0 {
-		for _, m := range [...]metric{mMemUtil, mEnc, mDec, mJpg, mOfa} {
+		for m := mMemUtil; m <= mOfa; m++ {
 			g.v[m] = lack(noMIG)
 		}
 		for _, n := range g.inst {
-			for _, m := range [...]metric{mMemUtil, mEnc, mDec, mJpg, mOfa} {
-				n.v[m] = lack(noMIG)
-			}
 			if n.h != nil && s.readRates(n) != nvml.SUCCESS {
 				s.readProcUtil(n)
 			}
@@ -1127,7 +1133,7 @@ func (s *nvmlSource) fill(snap *snapshot, at time.Time) {
 	if s.last > 0 {
 		snap.window = s.now - s.last
 	}
-	snap.driver, snap.cuda = s.driver, s.cuda
+	snap.backend, snap.host, snap.driver, snap.cuda = "nvml", s.host, s.driver, s.cuda
 	for _, g := range s.gpus {
 		if g.hidden {
 			snap.hidden++

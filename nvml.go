@@ -263,6 +263,7 @@ func (n *node) root() *node {
 // nvmlSource collects snapshots from NVML. All its methods belong to one goroutine.
 type nvmlSource struct {
 	path   string // -nvml-path
+	host   string // this machine's name
 	policy gpmPolicy
 	want   [deviceMetrics]bool // what some reader shows; the rest is not asked
 	debug  *callLog
@@ -1227,19 +1228,15 @@ type callLog struct {
 
 const debugLimit = 10 << 20
 
-// openCallLog creates or continues path, for its owner's eyes only, and never through a symbolic link.
+// openCallLog creates or continues path.
 func openCallLog(path string) (*callLog, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
-	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("opening -debug file %s: it is a symbolic link", path)
-	}
+	f, err := openPrivate(path, "-debug file")
 	if err != nil {
-		return nil, fmt.Errorf("opening -debug file: %w", err)
+		return nil, err
 	}
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		f.Close()
-		return nil, fmt.Errorf("opening -debug file %s: not a regular file", path)
+	if err != nil {
+		return nil, fmt.Errorf("opening -debug file: %w", errors.Join(err, f.Close()))
 	}
 	return &callLog{f, info.Size()}, nil
 }

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math/bits"
@@ -223,20 +224,19 @@ const (
 	plainRows rowKind = iota
 	csvRows
 	procRows
+	jsonRows
 )
 
 // textWriter turns snapshots into rows. It keeps what was already said: header, column reasons, minute.
 type textWriter struct {
-	out      io.Writer
-	kind     rowKind
-	columns  []column
-	gpuRows  bool // a GPU with instances has a row of its own
-	stamp    stamp
-	zone     *time.Location
-	host     string
-	interval time.Duration
-	height   int                // of the terminal, 0 if out is none
-	shows    func(*device) bool // whether -id chose it
+	out     io.Writer
+	kind    rowKind
+	columns []column
+	gpuRows bool // a GPU with instances has a row of its own
+	stamp   stamp
+	zone    *time.Location
+	height  int                // of the terminal, 0 if out is none
+	shows   func(*device) bool // whether -id chose it
 
 	started bool
 	headed  bool // what is written to has a csv header already
@@ -245,6 +245,7 @@ type textWriter struct {
 	lines   int // since the last header
 	row     int // lines in b
 	b       []byte
+	enc     encoder
 }
 
 // chooseColumns makes the columns of -s, ids first. The error names the letter.
@@ -296,18 +297,21 @@ func (w *textWriter) wanted() (want [deviceMetrics]bool) {
 // tick writes s's rows, with whatever is due before them, in one write.
 func (w *textWriter) tick(s *snapshot) error {
 	w.b, w.row = w.b[:0], 0
-	if w.kind == csvRows {
+	switch w.kind {
+	case csvRows:
 		w.csv(s)
-	} else {
+	case jsonRows:
+		w.b = append(w.b, w.enc.encode(s, w.shows)...)
+	default:
 		w.plain(s)
 	}
 	w.started, w.skipped = true, false
 	return w.flush()
 }
 
-// comment writes lines that are no rows, each once, between ticks. In csv there are none.
+// comment writes lines that are no rows, each once, between ticks. In csv and JSON there are none.
 func (w *textWriter) comment(lines ...string) error {
-	if w.kind == csvRows || !w.started {
+	if w.kind == csvRows || w.kind == jsonRows || !w.started {
 		return nil
 	}
 	w.b, w.row = w.b[:0], 0
@@ -334,7 +338,7 @@ func (w *textWriter) remark(line string) {
 func (w *textWriter) plain(s *snapshot) {
 	at := s.at.In(w.zone)
 	if !w.started {
-		w.remark(fmt.Sprintf("mig-gpu-mon %s %s driver %s %s every %s", versionText(), w.host, s.driver, at.Format(isoTime), w.interval))
+		w.title(s, at)
 		w.explain(s)
 	} else if minute := at.Unix() / 60; w.stamp == stampNone && w.height == 0 && (minute != w.minute || w.skipped) {
 		w.remark(at.Format(isoTime))
@@ -359,6 +363,18 @@ func (w *textWriter) plain(s *snapshot) {
 		w.appendStamp(at)
 		w.fields(s, d)
 	}
+}
+
+// title is the first line: who saw this, where and when.
+func (w *textWriter) title(s *snapshot, at time.Time) {
+	line := fmt.Sprintf("mig-gpu-mon %s %s driver %s %s", versionText(), cmp.Or(s.host, "-"), cmp.Or(s.driver, "-"), at.Format(isoTime))
+	if s.interval > 0 {
+		line += " every " + s.interval.String()
+	}
+	if !s.live() {
+		line += " " + s.tape.label
+	}
+	w.remark(line)
 }
 
 func (w *textWriter) rowCount(s *snapshot) int {

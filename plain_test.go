@@ -98,7 +98,7 @@ func TestCSVFieldIsQuoted(t *testing.T) {
 
 // sampleSnapshot is a snapshot like the one in the README.
 func sampleSnapshot() *snapshot {
-	s := &snapshot{seq: 1, at: time.Date(2026, 11, 30, 22, 5, 1, 0, time.FixedZone("KST", 9*3600)), driver: "580.95.05"}
+	s := &snapshot{seq: 1, at: time.Date(2026, 11, 30, 22, 5, 1, 0, time.FixedZone("KST", 9*3600)), host: "node17", interval: time.Second, driver: "580.95.05"}
 	inst := func(mig, gi int, profile string, util, sm, dram, used, total, procs int64) device {
 		d := device{mig: mig, gi: gi, profile: profile, uuid: profile, src: srcGPM}
 		d.v[mUtil], d.v[mSMUtil], d.v[mDRAM] = measure(mUtil, util*100), measure(mSMUtil, sm*100), measure(mDRAM, dram*100)
@@ -121,7 +121,7 @@ func sampleWriter(t testing.TB, out io.Writer, letters string) *textWriter {
 		t.Fatal(err)
 	}
 	return &textWriter{
-		out: out, columns: cols, gpuRows: gpuRows, zone: time.FixedZone("KST", 9*3600), host: "node17", interval: time.Second,
+		out: out, columns: cols, gpuRows: gpuRows, zone: time.FixedZone("KST", 9*3600),
 		shows: func(*device) bool { return true },
 	}
 }
@@ -245,7 +245,7 @@ func TestUsage(t *testing.T) {
 		"-o X":                 {2, "no such time format"},
 		"-gpm maybe":           {2, "auto, on or off"},
 		"-plain -csv":          {2, "more than one mode"},
-		"-procs -s u":          {2, "own columns"},
+		"-procs -s u":          {2, "columns of its own"},
 		"-csv -o D":            {2, "exclude each other"},
 		"-nonsense":            {2, "not defined"},
 		"extra":                {2, "unexpected argument"},

@@ -50,11 +50,13 @@ type view struct {
 	past     *history
 	now      time.Time
 	interval time.Duration
-	hostName string
 	silent   time.Duration // how long an answer of the driver is overdue, 0: it is not
 	paused   bool          // released by key or signal
 	closed   bool          // and the session is really closed
 	notice   string        // in the header for a while
+	broken   string        // what went wrong with a file beside, for good
+	stopped  bool          // a recording stands still
+	speed    int           // at which it is played, as a power of 2
 	mode     viewMode
 	help     bool
 	sort     sortOrder
@@ -114,7 +116,7 @@ func layout(w, h, details, devices, procs int) panels {
 	var p panels
 	body := h - 2
 	least := max(min(9, body/2), 2) // for the charts
-	want := details + max(minPanel, min(procs+2, 8)) + max(minPanel, min(devices+1, 9))
+	want := details + max(minPanel, min(procs+2, 8)) + max(minPanel, min(devices+1, 10))
 	top := min(max(body*45/100, min(want, body*2/3), details+2*minPanel), body-least)
 	x := 0
 	if w >= coresFrom {
@@ -300,6 +302,7 @@ func (p painter) header() {
 	v := p.v
 	const clock = len("15:04:05")
 	l := p.line(rect{0, 0, p.g.w - clock - 1, 1}, 0)
+	p.tape(l)
 	if p.warning(l); l.x > 0 {
 		l.str("  ", 0)
 	}
@@ -312,7 +315,7 @@ func (p painter) header() {
 				inst++
 			}
 		}
-		l.str(v.hostName, titleStyle).str("  driver ", 0).str(v.snap.driver, titleStyle).str("  CUDA ", 0).str(v.snap.cuda, titleStyle)
+		l.str(v.snap.host, titleStyle).str(" ", 0).str(p.backend(), 0).str(" driver ", 0).str(v.snap.driver, titleStyle).str("  CUDA ", 0).str(v.snap.cuda, titleStyle)
 		l.str("  ", 0).int(gpus, titleStyle).str(" GPU", 0).str(plural(gpus), 0).str(", ", 0).int(inst, titleStyle).str(" instance", 0).str(plural(inst), 0)
 		if v.snap.hidden > 0 {
 			l.str(", ", 0).int(v.snap.hidden, titleStyle).str(" not visible here", 0)
@@ -322,6 +325,42 @@ func (p painter) header() {
 	l.bytes(v.buf, 0)
 	v.buf = v.now.AppendFormat(v.buf[:0], "15:04:05")
 	p.g.bytes(p.g.w-clock, 0, clock, v.buf, titleStyle)
+}
+
+// tape says that this is a recording, and how it is played.
+func (p painter) tape(l *line) {
+	v := p.v
+	if v.snap == nil || v.snap.live() {
+		return
+	}
+	t := &v.snap.tape
+	l.str(t.label, yellow|bold)
+	switch {
+	case t.next == 0:
+		l.str(" end", yellow|bold)
+	case v.stopped:
+		l.str(" stopped", yellow|bold)
+	}
+	if v.speed > 0 {
+		l.str(" x", yellow).int(1<<v.speed, yellow)
+	} else if v.speed < 0 {
+		l.str(" x1/", yellow).int(1<<-v.speed, yellow)
+	}
+	if t.percent >= 0 {
+		l.str(" ", 0).int(t.percent, yellow).str("%", yellow)
+	}
+	if t.skipped > 0 {
+		l.str(" ", 0).int(t.skipped, red|bold).str(" line", red|bold).str(plural(t.skipped), red|bold).str(" skipped", red|bold)
+	}
+	l.str("  ", 0)
+}
+
+// backend is what a recording was made with; live there is one only.
+func (p painter) backend() string {
+	if s := p.v.snap; !s.live() && s.backend != s.tape.label {
+		return s.backend
+	}
+	return ""
 }
 
 // appendInterval is "500ms", "2s" or "1m".
@@ -347,6 +386,9 @@ func plural(n int) string {
 func (p painter) warning(l *line) {
 	const loud = red | bold
 	v := p.v
+	if v.broken != "" {
+		l.str(v.broken, loud).str("  ", 0)
+	}
 	switch {
 	case v.paused && !v.closed:
 		l.str("releasing: the driver has the session still", loud)
@@ -391,9 +433,18 @@ func (p painter) warning(l *line) {
 	}
 }
 
+var (
+	footerKeys = [...][2]string{{"q", "quit"}, {"?", "help"}, {"Tab", "next"}, {"v", "view"}, {"s", "sort"}, {"m", "PSS"}, {"p", "release"}, {"+-", "interval"}}
+	tapeKeys   = [...][2]string{{"q", "quit"}, {"?", "help"}, {"Tab", "next"}, {"v", "view"}, {"s", "sort"}, {"Space", "stop"}, {",.", "step"}, {"+-", "speed"}}
+)
+
 func (p painter) footer() {
 	l := p.line(rect{0, p.g.h - 1, p.g.w, 1}, 0)
-	for _, k := range [...][2]string{{"q", "quit"}, {"?", "help"}, {"Tab", "next"}, {"v", "view"}, {"s", "sort"}, {"m", "PSS"}, {"p", "release"}, {"+-", "interval"}} {
+	keys := &footerKeys
+	if p.v.snap != nil && !p.v.snap.live() {
+		keys = &tapeKeys
+	}
+	for _, k := range keys {
 		l.str(k[0], bold).str(" ", 0).str(k[1], 0).str("  ", 0)
 	}
 	v := p.v
@@ -413,6 +464,7 @@ var helpLines = [...]string{
 	"m   PSS and USS of processes              + -  interval",
 	"p   release the driver, and take it up again: an open session can keep",
 	"    nvidia-smi mig -dci and GPU resets from working",
+	"In a recording: Space stop, go   , . step   + -  speed",
 	"Ctrl-L repaint   Ctrl-Z suspend   q Ctrl-C quit",
 	"",
 	"-      unknown; the reason stands beside it in the detail panel",

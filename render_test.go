@@ -68,8 +68,8 @@ func testHost() *hostState {
 
 // testView is a view of devs with a history of 60 ticks in which values rose and once were missing.
 func testView(devs []device, procs ...process) *view {
-	s := &snapshot{seq: 60, at: clockOf, driver: "580.95.05", cuda: "13.0", dev: devs, proc: procs}
-	v := &view{snap: s, host: testHost(), past: newHistory(), now: clockOf, interval: time.Second, hostName: "node17"}
+	s := &snapshot{seq: 60, at: clockOf, host: "node17", interval: time.Second, driver: "580.95.05", cuda: "13.0", dev: devs, proc: procs}
+	v := &view{snap: s, host: testHost(), past: newHistory(), now: clockOf, interval: time.Second}
 	for i := range 60 {
 		then := snapshot{dev: append([]device(nil), devs...)}
 		for j := range then.dev {

@@ -94,6 +94,7 @@ type history struct {
 	memCache ring
 	interval time.Duration
 	base     time.Time // the middle of slot first
+	last     time.Time // of the newest tick
 	first    int
 	slot     int // the newest
 }
@@ -103,14 +104,14 @@ func newHistory() *history { return &history{devices: map[deviceID]*series{}} }
 // tick begins the slot of time at, with the host's values, and answers its number. Slots that went by
 // become gaps.
 func (h *history) tick(at time.Time, interval time.Duration, host *hostState) int {
-	if interval != h.interval {
+	if interval != h.interval || at.Before(h.last) { // a clock that was set back, in a recording
 		h.interval, h.base, h.first = interval, at, h.slot+1
 	}
 	slot := max(h.first+int((at.Sub(h.base)+interval/2)/interval), h.slot+1)
 	for range min(slot-h.slot, historyLen) {
 		h.advance()
 	}
-	h.slot = slot
+	h.slot, h.last = slot, at
 	h.cpu.set(0, host.cpu)
 	h.memUsed.set(0, host.memUsed)
 	h.memCache.set(0, host.memCache)
@@ -146,15 +147,37 @@ func (h *history) fill(slot int, s *snapshot) {
 }
 
 // advance begins a slot of which nothing is known yet.
-func (h *history) advance() {
-	h.cpu.advance()
-	h.memUsed.advance()
-	h.memCache.advance()
+func (h *history) advance() { h.each((*ring).advance) }
+
+// each calls f for every ring there is.
+func (h *history) each(f func(*ring)) {
+	f(&h.cpu)
+	f(&h.memUsed)
+	f(&h.memCache)
 	for _, one := range h.devices {
 		for _, r := range one.rings {
 			if r != nil {
-				r.advance()
+				f(r)
 			}
 		}
 	}
+}
+
+// rewind forgets what was at or after the time at, so that it can come again. What had left on the other side
+// does not come back.
+func (h *history) rewind(at time.Time) {
+	if h.interval == 0 {
+		return
+	}
+	slot := max(h.first+int((at.Sub(h.base)+h.interval/2)/h.interval), h.slot-historyLen)
+	n := h.slot - (slot - 1)
+	if n <= 0 {
+		return
+	}
+	h.slot, h.last = slot-1, time.Time{}
+	h.each(func(r *ring) {
+		n := min(n, r.n)
+		r.next = (r.next - n + historyLen) % historyLen
+		r.n -= n
+	})
 }

@@ -58,6 +58,7 @@ const (
 	severalBusy
 	otherHost
 	changing
+	notRecorded
 	unknownError
 	reasonCount
 )
@@ -91,6 +92,7 @@ var reasons = [reasonCount]struct{ word, sentence string }{
 	severalBusy:    {"several_busy", "several instances have processes, so the GPU's activity cannot be told apart"},
 	otherHost:      {"other_namespace", "the process is not visible from here"},
 	changing:       {"changing", "the MIG instances are being reconfigured"},
+	notRecorded:    {"not_recorded", "the recording does not have it"},
 	unknownError:   {"unknown_error", "the driver answers an unknown error"},
 }
 
@@ -283,18 +285,20 @@ const (
 )
 
 var units = [...]struct {
-	div  int64  // base units per printed unit
-	name string // as in the second header line
+	div      int64  // base units per printed unit
+	name     string // as in the second header line
+	decimals int    // in records, where the unit is as in the key: a base unit is 10^-decimals of it
+	exported int    // the same for Prometheus' base units, of which 100 % is 1
 }{
-	percent:   {100, "%"},
-	memBytes:  {1 << 20, "MiB"},
-	byteRate:  {1_000_000, "MB/s"},
-	milliwatt: {1000, "W"},
-	joule:     {1000, "J"},
-	megahertz: {1, "MHz"},
-	celsius:   {1, "C"},
-	count:     {1, "#"},
-	seconds:   {1000, "s"},
+	percent:   {100, "%", 2, 4},
+	memBytes:  {1 << 20, "MiB", 0, 0},
+	byteRate:  {1_000_000, "MB/s", 0, 0},
+	milliwatt: {1000, "W", 3, 3},
+	joule:     {1000, "J", 3, 3},
+	megahertz: {1, "MHz", 0, -6},
+	celsius:   {1, "C", 0, 0},
+	count:     {1, "#", 0, 0},
+	seconds:   {1000, "s", 3, 3},
 }
 
 // metric names one quantity. Adding one takes a constant, a row in metrics and a read.
@@ -358,66 +362,209 @@ const (
 const (
 	maxBytes = 1 << 46 // 64 TiB: above any GPU or host, below the 2^47 seen as a sentinel
 	maxGPM   = 20000   // GPM answers up to 200 % on some instances; kept as it is
+	maxExact = 1 << 50 // with three decimals, what a reader of JSON keeps exactly
 )
 
-// metrics is the one table of metrics. col is the text column (empty: none); gpuOnly marks readings that
-// exist for a whole GPU only, which its instances never repeat.
+// metrics is the one table of metrics. key names it in records, col is the text column (empty: none); gpuOnly
+// marks readings that exist for a whole GPU only, which its instances never repeat; prom and help are its name
+// for Prometheus after promPrefix and what it is (empty: not exported so).
 var metrics = [metricCount]struct {
 	key      string
 	col      string
 	unit     unit
 	min, max int64
 	gpuOnly  bool
+	prom     string
+	help     string
 }{
-	mUtil:           {key: "util_pct", col: "util", unit: percent, max: maxGPM},
-	mSMUtil:         {key: "smutil_pct", col: "smutil", unit: percent, max: maxGPM},
-	mSMOcc:          {key: "smocc_pct", col: "smocc", unit: percent, max: maxGPM},
-	mTensor:         {key: "mmaact_pct", col: "mmaact", unit: percent, max: maxGPM},
-	mDRAM:           {key: "dram_pct", col: "dram", unit: percent, max: maxGPM},
-	mFP64:           {key: "fp64_pct", col: "fp64", unit: percent, max: maxGPM},
-	mFP32:           {key: "fp32_pct", col: "fp32", unit: percent, max: maxGPM},
-	mFP16:           {key: "fp16_pct", col: "fp16", unit: percent, max: maxGPM},
-	mMemUtil:        {key: "mem_util_pct", col: "mem", unit: percent, max: 10000},
-	mEnc:            {key: "enc_util_pct", col: "enc", unit: percent, max: 10000},
-	mDec:            {key: "dec_util_pct", col: "dec", unit: percent, max: 10000},
-	mJpg:            {key: "jpg_util_pct", col: "jpg", unit: percent, max: 10000},
-	mOfa:            {key: "ofa_util_pct", col: "ofa", unit: percent, max: 10000},
-	mMemUsed:        {key: "vram_used_bytes", col: "fb", unit: memBytes, max: maxBytes},
-	mMemTotal:       {key: "vram_total_bytes", col: "fbtot", unit: memBytes, min: 1, max: maxBytes},
-	mMemReserved:    {key: "vram_reserved_bytes", unit: memBytes, max: maxBytes},
-	mProcs:          {key: "procs", col: "procs", unit: count, max: 1 << 20},
-	mIdle:           {key: "idle_s", col: "idle", unit: seconds, max: math.MaxInt64},
-	mTemp:           {key: "temperature_c", col: "gtemp", unit: celsius, max: 200, gpuOnly: true},
-	mMemTemp:        {key: "temp_mem_c", col: "mtemp", unit: celsius, min: 1, max: 200, gpuOnly: true},
-	mTempSlow:       {key: "temp_slowdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true},
-	mTempShut:       {key: "temp_shutdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true},
-	mTempSlowOffset: {key: "tlimit_slowdown_c", unit: celsius, min: -100, max: 100, gpuOnly: true},
-	mTempShutOffset: {key: "tlimit_shutdown_c", unit: celsius, min: -100, max: 100, gpuOnly: true},
-	mTempMargin:     {key: "temp_margin_c", unit: celsius, min: -100, max: 200, gpuOnly: true},
-	mPower:          {key: "power_w", col: "pwr", unit: milliwatt, max: 20_000_000, gpuOnly: true},
-	mPowerLimit:     {key: "power_limit_w", unit: milliwatt, min: 1, max: 20_000_000, gpuOnly: true},
-	mEnergy:         {key: "energy_j", unit: joule, max: math.MaxInt64, gpuOnly: true},
-	mClkGfx:         {key: "clock_mhz", col: "pclk", unit: megahertz, max: 100_000, gpuOnly: true},
-	mClkSM:          {key: "sm_clock_mhz", unit: megahertz, max: 100_000, gpuOnly: true},
-	mClkMem:         {key: "mem_clock_mhz", col: "mclk", unit: megahertz, max: 100_000, gpuOnly: true},
-	mPState:         {key: "pstate", unit: count, max: 15, gpuOnly: true},
-	mThrottle:       {key: "throttle_bits", unit: count, max: math.MaxInt64, gpuOnly: true},
-	mPcieGen:        {key: "pcie_gen", unit: count, min: 1, max: 16, gpuOnly: true},
-	mPcieWidth:      {key: "pcie_width", unit: count, min: 1, max: 64, gpuOnly: true},
-	mPcieRx:         {key: "pcie_rx_bps", col: "rxpci", unit: byteRate, max: 1 << 41, gpuOnly: true},
-	mPcieTx:         {key: "pcie_tx_bps", col: "txpci", unit: byteRate, max: 1 << 41, gpuOnly: true},
-	mECC:            {key: "ecc_mode", unit: count, max: 1, gpuOnly: true},
-	mECCCorr:        {key: "ecc_corrected", col: "sbecc", unit: count, max: 1 << 46, gpuOnly: true},
-	mECCUncorr:      {key: "ecc_uncorrected", col: "dbecc", unit: count, max: 1 << 46},
-	mXID:            {key: "xid", col: "xid", unit: count, max: 1 << 31},
-	mXIDCount:       {key: "xid_count", unit: count, max: 1 << 46},
-	mRecovery:       {key: "recovery_action", unit: count, max: 100, gpuOnly: true},
-	mProcMem:        {key: "gpu_mem_bytes", col: "fb", unit: memBytes, max: maxBytes},
-	mRSS:            {key: "host_mem_bytes", col: "rss", unit: memBytes, max: maxBytes},
-	mCPU:            {key: "cpu_pct", col: "cpu", unit: percent, max: 100 * 100 * 100_000},
-	mHostCPU:        {key: "host_cpu_pct", unit: percent, max: 10000},
-	mHostMem:        {key: "host_bytes", unit: memBytes, max: maxBytes},
-	mCPUTime:        {key: "cpu_ms", col: "time", unit: seconds, max: math.MaxInt64},
+	mUtil: {
+		key: "utilization_pct", col: "util", unit: percent, max: maxGPM,
+		prom: "utilization_ratio", help: "Share of time in which the device was busy; src of the info metric says how it is known.",
+	},
+	mSMUtil: {
+		key: "smutil_pct", col: "smutil", unit: percent, max: maxGPM,
+		prom: "sm_active_ratio", help: "Share of time in which multiprocessors were active, their mean (GPM).",
+	},
+	mSMOcc: {
+		key: "smocc_pct", col: "smocc", unit: percent, max: maxGPM,
+		prom: "sm_occupancy_ratio", help: "Warps resident, of those that fit (GPM).",
+	},
+	mTensor: {
+		key: "mmaact_pct", col: "mmaact", unit: percent, max: maxGPM,
+		prom: "tensor_active_ratio", help: "Share of time in which tensor pipes were active (GPM).",
+	},
+	mDRAM: {
+		key: "dram_pct", col: "dram", unit: percent, max: maxGPM,
+		prom: "dram_bandwidth_ratio", help: "DRAM bandwidth used (GPM).",
+	},
+	mFP64: {
+		key: "fp64_pct", col: "fp64", unit: percent, max: maxGPM,
+		prom: "fp64_active_ratio", help: "Share of time in which FP64 pipes were active (GPM).",
+	},
+	mFP32: {
+		key: "fp32_pct", col: "fp32", unit: percent, max: maxGPM,
+		prom: "fp32_active_ratio", help: "Share of time in which FP32 pipes were active (GPM).",
+	},
+	mFP16: {
+		key: "fp16_pct", col: "fp16", unit: percent, max: maxGPM,
+		prom: "fp16_active_ratio", help: "Share of time in which FP16 pipes were active (GPM).",
+	},
+	mMemUtil: {
+		key: "mem_util_pct", col: "mem", unit: percent, max: 10000,
+		prom: "memory_controller_busy_ratio", help: "Share of time in which device memory was read or written.",
+	},
+	mEnc: {
+		key: "enc_util_pct", col: "enc", unit: percent, max: 10000,
+		prom: "encoder_busy_ratio", help: "Share of time in which the video encoder was busy.",
+	},
+	mDec: {
+		key: "dec_util_pct", col: "dec", unit: percent, max: 10000,
+		prom: "decoder_busy_ratio", help: "Share of time in which the video decoder was busy.",
+	},
+	mJpg: {
+		key: "jpg_util_pct", col: "jpg", unit: percent, max: 10000,
+		prom: "jpeg_busy_ratio", help: "Share of time in which the JPEG engine was busy.",
+	},
+	mOfa: {
+		key: "ofa_util_pct", col: "ofa", unit: percent, max: 10000,
+		prom: "optical_flow_busy_ratio", help: "Share of time in which the optical flow engine was busy.",
+	},
+	mMemUsed: {
+		key: "vram_used_bytes", col: "fb", unit: memBytes, max: maxBytes,
+		prom: "memory_used_bytes", help: "Device memory in use; of a GPU instance that several compute instances share, once.",
+	},
+	mMemTotal: {
+		key: "vram_total_bytes", col: "fbtot", unit: memBytes, min: 1, max: maxBytes,
+		prom: "memory_total_bytes", help: "Device memory.",
+	},
+	mMemReserved: {
+		key: "vram_reserved_bytes", unit: memBytes, max: maxBytes,
+		prom: "memory_reserved_bytes", help: "Device memory that the driver keeps for itself.",
+	},
+	mProcs: {
+		key: "procs", col: "procs", unit: count, max: 1 << 20,
+		prom: "processes", help: "Processes on the device.",
+	},
+	mIdle: {
+		key: "idle_s", col: "idle", unit: seconds, max: maxExact,
+		prom: "idle_seconds", help: "Time since utilization was last above 0, from the start of the run.",
+	},
+	mTemp: {
+		key: "temperature_c", col: "gtemp", unit: celsius, max: 200, gpuOnly: true,
+		prom: "temperature_celsius", help: "GPU temperature.",
+	},
+	mMemTemp: {
+		key: "temp_mem_c", col: "mtemp", unit: celsius, min: 1, max: 200, gpuOnly: true,
+		prom: "memory_temperature_celsius", help: "Memory temperature.",
+	},
+	mTempSlow: {
+		key: "temp_slowdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true,
+		prom: "slowdown_temperature_celsius", help: "Temperature at which the hardware slows down.",
+	},
+	mTempShut: {
+		key: "temp_shutdown_c", unit: celsius, min: 1, max: 200, gpuOnly: true,
+		prom: "shutdown_temperature_celsius", help: "Temperature at which the GPU shuts down.",
+	},
+	mTempSlowOffset: {
+		key: "tlimit_slowdown_c", unit: celsius, min: -100, max: 100, gpuOnly: true,
+		prom: "slowdown_margin_celsius", help: "Margin at which the hardware slows down (Hopper and newer).",
+	},
+	mTempShutOffset: {
+		key: "tlimit_shutdown_c", unit: celsius, min: -100, max: 100, gpuOnly: true,
+		prom: "shutdown_margin_celsius", help: "Margin at which the GPU shuts down (Hopper and newer).",
+	},
+	mTempMargin: {
+		key: "temp_margin_c", unit: celsius, min: -100, max: 200, gpuOnly: true,
+		prom: "temperature_margin_celsius", help: "Margin to the temperature limit (Hopper and newer).",
+	},
+	mPower: {
+		key: "power_w", col: "pwr", unit: milliwatt, max: 20_000_000, gpuOnly: true,
+		prom: "power_watts", help: "Board power.",
+	},
+	mPowerLimit: {
+		key: "power_limit_w", unit: milliwatt, min: 1, max: 20_000_000, gpuOnly: true,
+		prom: "power_limit_watts", help: "Enforced power limit.",
+	},
+	mEnergy: {
+		key: "energy_j", unit: joule, max: maxExact, gpuOnly: true,
+		prom: "energy_joules_total", help: "Energy used since the driver was loaded.",
+	},
+	mClkGfx: {
+		key: "clock_mhz", col: "pclk", unit: megahertz, max: 100_000, gpuOnly: true,
+		prom: "graphics_clock_hertz", help: "Graphics clock.",
+	},
+	mClkSM: {
+		key: "sm_clock_mhz", unit: megahertz, max: 100_000, gpuOnly: true,
+		prom: "sm_clock_hertz", help: "Multiprocessor clock.",
+	},
+	mClkMem: {
+		key: "mem_clock_mhz", col: "mclk", unit: megahertz, max: 100_000, gpuOnly: true,
+		prom: "memory_clock_hertz", help: "Memory clock.",
+	},
+	mPState: {
+		key: "pstate", unit: count, max: 15, gpuOnly: true,
+		prom: "performance_state", help: "Performance state, 0 the fastest.",
+	},
+	mThrottle: {key: "throttle_bits", unit: count, max: maxExact, gpuOnly: true},
+	mPcieGen: {
+		key: "pcie_gen", unit: count, min: 1, max: 16, gpuOnly: true,
+		prom: "pcie_link_generation", help: "PCIe generation of the link as it is.",
+	},
+	mPcieWidth: {
+		key: "pcie_width", unit: count, min: 1, max: 64, gpuOnly: true,
+		prom: "pcie_link_lanes", help: "PCIe lanes of the link as it is.",
+	},
+	mPcieRx: {
+		key: "pcie_rx_bps", col: "rxpci", unit: byteRate, max: 1 << 41, gpuOnly: true,
+		prom: "pcie_receive_bytes_per_second", help: "Bytes received over PCIe.",
+	},
+	mPcieTx: {
+		key: "pcie_tx_bps", col: "txpci", unit: byteRate, max: 1 << 41, gpuOnly: true,
+		prom: "pcie_transmit_bytes_per_second", help: "Bytes sent over PCIe.",
+	},
+	mECC: {
+		key: "ecc_mode", unit: count, max: 1, gpuOnly: true,
+		prom: "ecc_enabled", help: "Whether ECC is on.",
+	},
+	mECCCorr: {
+		key: "ecc_corrected", col: "sbecc", unit: count, max: 1 << 46, gpuOnly: true,
+		prom: "ecc_corrected_errors_total", help: "Memory errors corrected since the driver was loaded.",
+	},
+	mECCUncorr: {
+		key: "ecc_uncorrected", col: "dbecc", unit: count, max: 1 << 46,
+		prom: "ecc_uncorrected_errors_total", help: "Memory errors not corrected since the driver was loaded; of an instance, in its SRAM.",
+	},
+	mXID: {
+		key: "xid", col: "xid", unit: count, max: 1 << 31,
+		prom: "last_xid", help: "Number of the last XID since the start of the run, 0 for none.",
+	},
+	mXIDCount: {
+		key: "xid_count", unit: count, max: 1 << 46,
+		prom: "xids_total", help: "XIDs since the start of the run.",
+	},
+	mRecovery: {
+		key: "recovery_action", unit: count, max: 100, gpuOnly: true,
+		prom: "recovery_action", help: "What the driver wants done: 0 nothing, 1 GPU reset, 2 reboot, 3 drain, 4 drain and reset.",
+	},
+	mProcMem: {key: "gpu_mem_bytes", col: "fb", unit: memBytes, max: maxBytes},
+	mRSS:     {key: "host_mem_bytes", col: "rss", unit: memBytes, max: maxBytes},
+	mCPU:     {key: "cpu_pct", col: "cpu", unit: percent, max: 100 * 100 * 100_000},
+	mCPUTime: {key: "cpu_time_s", col: "time", unit: seconds, max: maxExact},
+	mHostCPU: {key: "host_cpu_pct", unit: percent, max: 10000},
+	mHostMem: {key: "host_bytes", unit: memBytes, max: maxBytes},
+}
+
+// implied is m's value on d where nothing is said of it.
+func implied(d *device, m metric) value {
+	switch {
+	case d.isGPU():
+		return value{}
+	case metrics[m].gpuOnly:
+		return lack(onGPU)
+	case m >= mMemUtil && m <= mOfa: // the driver's own utilization, unless it does answer
+		return lack(noMIG)
+	}
+	return value{}
 }
 
 // signed makes NVML's unsigned 64-bit answers fit: what does not (the sentinel 0xFFFFFFFFFFFFFFFF) is
@@ -560,18 +707,35 @@ func printable(s string) string {
 }
 
 // snapshot is what one collection found. dev is in display order, each GPU before its instances; it is
-// written by the source alone and read-only once handed on.
+// written by the source alone and read-only once handed on, but for what only the loop knows (interval,
+// system, and the notes of what it did).
 type snapshot struct {
-	seq    uint64
-	at     time.Time     // when the collection began
-	window time.Duration // time since the collection before, 0 for the first
-	driver string
-	cuda   string // "12.4"; empty unknown
-	hidden int    // GPUs that this job or container may not open
-	dev    []device
-	proc   []process
-	notes  []string // events since the last snapshot, one line each
+	seq      uint64
+	at       time.Time     // when the collection began
+	window   time.Duration // time since the collection before, 0 for the first
+	interval time.Duration // of the ticks, 0 unknown
+	backend  string        // "nvml", or what the recording says
+	host     string        // the machine's name
+	driver   string
+	cuda     string // "12.4"; empty unknown
+	hidden   int    // GPUs that this job or container may not open
+	dev      []device
+	proc     []process
+	notes    []string   // events since the last snapshot, one line each
+	system   *hostState // nil: not read
+	tape     tape
 }
+
+// tape is what a snapshot that was recorded knows of its recording; the zero value is a live one's.
+type tape struct {
+	label   string        // "replay" or "demo (simulated)"
+	next    time.Duration // until the next record, 0 for the last one
+	percent int           // of the recording that was read, -1 unknown
+	skipped int           // lines so far that are no records
+}
+
+// live says that s was not recorded.
+func (s *snapshot) live() bool { return s.tape.label == "" }
 
 // reset empties s for the next collection and keeps its memory.
 func (s *snapshot) reset() {

@@ -16,10 +16,10 @@ import (
 var walls = map[string][]string{
 	".raw":          {"value.go"},
 	"value{":        {"value.go"},
-	"measure(":      {"value.go", "nvml.go", "mig.go", "sysmem.go"},
+	"measure(":      {"value.go", "nvml.go", "mig.go", "sysmem.go", "record.go"},
 	"measureFloat(": {"value.go", "mig.go"},
-	".estimate(":    {"mig.go"},
-	".hold(":        {"nvml.go", "mig.go", "render.go"}, // render: while the driver is silent
+	".estimate(":    {"mig.go", "record.go"},
+	".hold(":        {"nvml.go", "mig.go", "render.go", "record.go"}, // render: while the driver is silent
 	"nvml.":         {"nvml.go", "mig.go"},
 	"os.Exit":       {"main.go"},
 	"fmt.Print":     {},

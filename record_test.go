@@ -1,0 +1,717 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var makeDemo = flag.String("make-demo", "", "record the demo into this file (takes a minute and a half)")
+
+const demoTicks = 80
+
+// TestMakeDemo records the machine of testdata/scenarios/demo.txt, whose host is simulated as well, into the
+// file that is built into the program. It runs for "make demo.jsonl.gz" only.
+func TestMakeDemo(t *testing.T) {
+	if *makeDemo == "" {
+		t.Skip("only with -make-demo")
+	}
+	m := newMachine(t, "demo")
+	host := newDemoHost(t)
+	m.env = append(m.env, "MIG_GPU_MON_TEST_PROC="+host.root)
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				host.write(float64(i) / 10)
+			}
+		}
+	}()
+	log := filepath.Join(t.TempDir(), "log")
+	if r := m.run("-json", "-log", log, "-i", "1s", "-c", fmt.Sprint(demoTicks)); r.code != 0 {
+		t.Fatalf("exit %d: %s", r.code, r.stderr)
+	}
+	in, err := openReplay(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	var s snapshot
+	var e encoder
+	for in.sample(&s) == nil {
+		s.backend, s.host = demoLabel, "demo"
+		s.system.cpuLimit, s.system.memLimit = lack(noData), lack(noData) // those of the machine that recorded it
+		for i := range s.proc {
+			for _, p := range demoProcesses {
+				if p.pid == fmt.Sprint(s.proc[i].pid) {
+					s.proc[i].user = p.user
+				}
+			}
+		}
+		_, _ = z.Write(e.encode(&s, nil))
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(*makeDemo, packed.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// demoHost is a /proc of a busy machine, with the demo's processes.
+type demoHost struct {
+	t     *testing.T
+	root  string
+	ticks [16][2]float64 // busy and idle, of each core
+	last  float64
+}
+
+var demoProcesses = []struct {
+	pid, user, job, command string
+	rss                     int // MiB
+	load                    float64
+}{
+	{"4000001", "alice", "0::/system.slice/slurmstepd.scope/job_48213/step_0/user/task_0", "python\x00pretrain.py\x00--config\x00llama-8b.yaml\x00", 18400, 1.9},
+	{"4000002", "serving", "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a2b3c4d_5e6f_7a8b_9c0d_1e2f3a4b5c6d.slice/cri-containerd-0123456789ab.scope", "vllm\x00serve\x00mistral-7b\x00", 5200, 0.7},
+	{"4000003", "bob", "0::/user.slice/user-1000.slice/session-4.scope", "jupyter-lab\x00", 900, 0},
+	{"4000004", "serving", "0::/system.slice/docker-9f8e7d6c5b4a39281706f5e4d3c2b1a0f9e8d7c6b5a493827160f5e4d3c2b1a0.scope", "tritonserver\x00--model-repository=/models\x00", 3300, 0.4},
+	{"4000005", "carol", "0::/system.slice/slurmstepd.scope/job_48190/step_0/user/task_0", "python\x00finetune.py\x00--lora\x00", 22100, 2.4},
+	{"4000006", "alice", "0::/system.slice/slurmstepd.scope/job_48230/step_0/user/task_0", "python\x00eval.py\x00--split\x00test\x00", 7600, 1.1},
+	{"4000007", "bob", "0::/user.slice/user-1000.slice/session-9.scope", "python\x00notebook.py\x00", 1500, 0.5},
+}
+
+func newDemoHost(t *testing.T) *demoHost {
+	files := map[string]string{}
+	for _, p := range demoProcesses {
+		files[p.pid+"/status"] = "Name:\tx\nUid:\t0\t0\t0\t0\n"
+		files[p.pid+"/cgroup"] = p.job + "\n"
+		files[p.pid+"/cmdline"] = p.command
+	}
+	h := &demoHost{t: t, root: procRootOf(t, files)}
+	h.write(0)
+	return h
+}
+
+// put replaces a file in one step, as /proc does.
+func (h *demoHost) put(name, text string) {
+	file := filepath.Join(h.root, name)
+	if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
+		h.t.Error(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// write moves the machine on to at seconds.
+func (h *demoHost) write(at float64) {
+	var b strings.Builder
+	all := [2]float64{}
+	for i := range h.ticks {
+		load := min(max(0.45+0.4*math.Sin(at/9+float64(i)*1.7)-0.03*float64(i), 0.01), 0.99)
+		h.ticks[i][0] += 100 * (at - h.last) * load
+		h.ticks[i][1] += 100 * (at - h.last) * (1 - load)
+		all[0] += h.ticks[i][0]
+		all[1] += h.ticks[i][1]
+	}
+	fmt.Fprintf(&b, "cpu  %.0f 0 0 %.0f 0 0 0 0 0 0\n", 1000+all[0], 1000+all[1])
+	for i, core := range h.ticks {
+		fmt.Fprintf(&b, "cpu%d %.0f 0 0 %.0f 0 0 0 0 0 0\n", i, 1000+core[0], 1000+core[1])
+	}
+	h.last = at
+	h.put("stat", b.String())
+	used := int(88e6 + 9e6*math.Sin(at/17))
+	h.put("meminfo", fmt.Sprintf("MemTotal: 263766016 kB\nMemFree: %d kB\nMemAvailable: %d kB\nBuffers: 520000 kB\nCached: 96200000 kB\n"+
+		"SReclaimable: 3100000 kB\nShmem: 610000 kB\nSwapTotal: 8388604 kB\nSwapFree: 8120000 kB\n", 263766016-used-99210000, 263766016-used-2000000))
+	for i, p := range demoProcesses {
+		h.put(p.pid+"/stat", statLine("x", fmt.Sprintf("%.0f", 360000*float64(i+1)+100*at*p.load*(1+0.2*math.Sin(at/5))), fmt.Sprint(5000+i)))
+		h.put(p.pid+"/statm", fmt.Sprintf("%d %d 100 1 0 1 0\n", 2*p.rss*256, p.rss*256+int(40*256*math.Sin(at/11))))
+	}
+}
+
+// randomValue is a value as m may have one: in range, or absent.
+func randomValue(r *rand.Rand, m metric) value {
+	row := &metrics[m]
+	n := row.min + r.Int63n(row.max-row.min+1)
+	if r.Intn(4) == 0 {
+		n = row.min
+	}
+	v := measure(m, n)
+	switch r.Intn(6) {
+	case 0:
+		return lack(reason(r.Intn(int(reasonCount))))
+	case 1:
+		return v.estimate()
+	case 2:
+		return v.hold(time.Duration(r.Intn(100_000))*time.Millisecond, reason(r.Intn(int(reasonCount))))
+	}
+	return v
+}
+
+// randomSnapshot has of everything something.
+func randomSnapshot(r *rand.Rand) *snapshot {
+	text := func(from ...string) string { return from[r.Intn(len(from))] }
+	s := &snapshot{
+		seq: uint64(r.Intn(1000)), at: time.UnixMilli(1_700_000_000_000 + r.Int63n(1e12)), window: time.Duration(r.Intn(1e7)) * time.Microsecond,
+		interval: time.Duration(200+r.Intn(5000)) * time.Millisecond, backend: "nvml", host: text("node17", "", `a"b\c`), driver: text("580.95.05", ""),
+		cuda: text("13.0", ""), hidden: r.Intn(3),
+	}
+	for gpu := range 1 + r.Intn(3) {
+		g := device{
+			uuid: fmt.Sprintf("GPU-%d", gpu), gpuUUID: fmt.Sprintf("GPU-%d", gpu), gpu: gpu, mig: -1, gi: -1, ci: -1, born: uint32(r.Intn(5)),
+			name: "NVIDIA H200", bus: "0000:3b:00.0", minor: r.Intn(3) - 1, arch: text("Hopper", ""), cc: text("9.0", ""), migOn: r.Intn(3) - 1,
+			migNext: r.Intn(3) - 1, fault: reason(r.Intn(2) * r.Intn(int(reasonCount))), src: utilSource(r.Intn(len(srcWords))),
+		}
+		g.rows = r.Intn(4)
+		if r.Intn(3) == 0 {
+			g.xidAt = time.UnixMilli(1_700_000_000_000 + r.Int63n(1e12))
+		}
+		s.dev = append(s.dev, g)
+		for i := range g.rows {
+			d := g
+			d.rows, d.mig, d.gi, d.ci, d.migOn, d.migNext = 0, i, r.Intn(15)-1, r.Intn(8)-1, -1, -1
+			d.uuid, d.profile, d.mates, d.shared = fmt.Sprintf("MIG-%d-%d", gpu, i), text("1g.18gb+me", ""), r.Intn(2) == 0, r.Intn(2) == 0
+			d.gSlices, d.cSlices, d.sms = r.Intn(8), r.Intn(8), r.Intn(200)
+			s.dev = append(s.dev, d)
+		}
+	}
+	for i := range s.dev {
+		for m := range s.dev[i].v {
+			s.dev[i].v[m] = randomValue(r, metric(m))
+		}
+		for range r.Intn(3) {
+			p := process{dev: i, pid: r.Uint32(), kind: kindNames[1+r.Intn(7)], mem: randomValue(r, mProcMem)}
+			p.rss, p.cpu, p.cpuTime = randomValue(r, mRSS), randomValue(r, mCPU), randomValue(r, mCPUTime)
+			if p.known = r.Intn(3) > 0; p.known {
+				p.start, p.user, p.job = uint64(r.Int63n(maxExact)), text("alice", "1000", ""), text("-", "job_1234", "docker:0123456789ab")
+				p.command = text("python train.py", "학습 --이름", `sh -c "echo \n"`, "")
+			}
+			s.proc = append(s.proc, p)
+		}
+	}
+	for range r.Intn(3) {
+		s.notes = append(s.notes, text("gpu 0.1: added", `"quoted"`))
+	}
+	if r.Intn(4) > 0 {
+		s.system = &hostState{}
+		for _, k := range systemKeys {
+			*k.of(s.system) = randomValue(r, k.m)
+		}
+		for i := range r.Intn(5) {
+			s.system.cores = append(s.system.cores, randomValue(r, mHostCPU))
+			s.system.coreIDs = append(s.system.coreIDs, 2*i)
+		}
+	}
+	return s
+}
+
+// TestRecordKeepsEverything: what is decoded equals what was encoded, origins, reasons and ages included.
+func TestRecordKeepsEverything(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	var e encoder
+	for i := range 2000 {
+		want := randomSnapshot(r)
+		line := e.encode(want, nil)
+		if !json.Valid(line) || bytes.Count(line, []byte{'\n'}) != 1 {
+			t.Fatalf("not one line of JSON: %s", line)
+		}
+		got := &snapshot{}
+		if err := decode(line, got); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("snapshot %d:\n%+v\nwant\n%+v\nrecord %s", i, got, want, line)
+		}
+	}
+}
+
+// TestRecordIsGpurs: gpur's own readers find what they know, in the types that they demand.
+func TestRecordIsGpurs(t *testing.T) {
+	s := &snapshot{at: clockOf, driver: "580.95.05", backend: "nvml", dev: fourInstances(), proc: []process{testProcess(1, 4000, "python train.py")}}
+	s.proc[0].job = "docker:0123456789ab"
+	s.dev[1].v[mDRAM] = lack(gpmOff)
+	var got struct {
+		TS      uint64 `json:"ts_ms"`
+		Backend string `json:"backend"`
+		Driver  *string
+		GPUs    []struct {
+			Name     string   `json:"name"`
+			ID       *string  `json:"device_id"`
+			Util     *float64 `json:"utilization_pct"`
+			Used     *uint64  `json:"vram_used_bytes"`
+			Temp     *float64 `json:"temperature_c"`
+			Power    *float64 `json:"power_w"`
+			Clock    *uint64  `json:"clock_mhz"`
+			Gen      *uint8   `json:"pcie_gen"`
+			Rx       *uint64  `json:"pcie_rx_kbs"`
+			Level    *string  `json:"perf_level"`
+			Throttle *string  `json:"throttle"`
+		} `json:"gpus"`
+		Procs []struct {
+			PID       uint32  `json:"pid"`
+			Index     int     `json:"gpu_index"`
+			Kind      string  `json:"kind"`
+			Mem       *uint64 `json:"gpu_mem_bytes"`
+			HostMem   *uint64 `json:"host_mem_bytes"`
+			Container string  `json:"container"`
+		} `json:"processes"`
+	}
+	var e encoder
+	if err := json.Unmarshal(e.encode(s, nil), &got); err != nil {
+		t.Fatal(err)
+	}
+	g, i, p := got.GPUs[0], got.GPUs[1], got.Procs[0]
+	if got.TS != uint64(clockOf.UnixMilli()) || *got.Driver != "580.95.05" || g.Name != "NVIDIA H200" || g.Util != nil || *g.Used != 41250<<20 ||
+		*g.Power != 433.78 || *g.Clock != 1980 || *g.Gen != 5 || *g.Rx != 8789 || *g.Level != "P0" || *g.Throttle != "sw_power" {
+		t.Errorf("GPU %+v", g)
+	}
+	if *i.ID != "MIG-00" || *i.Util != 54 || i.Temp != nil || *i.Used != 40000<<20 {
+		t.Errorf("instance %+v", i)
+	}
+	if p.PID != 4000 || p.Index != 1 || p.Kind != "Compute" || *p.Mem != 4000<<20 || p.Container != "docker:0123456789ab" {
+		t.Errorf("process %+v", p)
+	}
+}
+
+// TestRecordLeavesOut what -id did not choose, and its processes.
+func TestRecordLeavesOut(t *testing.T) {
+	s := &snapshot{at: clockOf, dev: fourInstances(), proc: []process{testProcess(1, 1, "a"), testProcess(3, 2, "b")}}
+	var e encoder
+	var got snapshot
+	if err := decode(e.encode(s, func(d *device) bool { return d.mig == 2 }), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.dev) != 1 || got.dev[0].mig != 2 || len(got.proc) != 1 || got.proc[0].pid != 2 || got.proc[0].dev != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestExportsAllocateNothing: neither records nor metrics cost memory in the long run.
+func TestExportsAllocateNothing(t *testing.T) {
+	s := &snapshot{at: clockOf, dev: eightBySeven(), proc: []process{testProcess(1, 4000, "python train.py")}, system: testHost()}
+	var e encoder
+	p := &promFile{shows: func(*device) bool { return true }}
+	version = "test" // as make stamps it; else it is looked up
+	for name, f := range map[string]func(){"record": func() { e.encode(s, p.shows) }, "metrics": func() { p.format(s, false) }} {
+		f()
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// replayedRows are the lines of rows, which tell the truth in a replay as they did live, and the other lines
+// but for the first, which names the time of the run.
+func replayedRows(stdout string) string {
+	_, rest, _ := strings.Cut(stdout, "\n")
+	return rest
+}
+
+// TestReplayGivesTheSameRows: for every scenario the rows and the JSON of a recording are those of the run
+// that was recorded.
+func TestReplayGivesTheSameRows(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/scenarios/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		if strings.HasPrefix(name, "init-") || name == "no-gpu" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, name)
+			for _, mode := range [][]string{{"-plain", "-s", "umgxkwpctvei"}, {"-procs"}, {"-csv"}, {"-json"}} {
+				log := filepath.Join(t.TempDir(), "log.jsonl")
+				live := m.run(append(mode, "-i", "300", "-c", "4", "-log", log)...)
+				again := m.run(append(mode, "-replay", log)...)
+				if live.stderr != "" || again.code != exitOK || again.stderr != "" {
+					t.Errorf("%s: exit %d and %d, stderr %q and %q", mode, live.code, again.code, live.stderr, again.stderr)
+				}
+				a, b := live.stdout, again.stdout
+				if mode[0] == "-plain" || mode[0] == "-procs" {
+					a, b = replayedRows(a), replayedRows(b)
+				}
+				if a != b || a == "" {
+					t.Errorf("%s: live\n%s\nreplayed\n%s", mode, live.stdout, again.stdout)
+				}
+				if data, _ := os.ReadFile(log); mode[0] == "-json" && string(data) != live.stdout {
+					t.Errorf("the log differs from -json:\n%s\n%s", data, live.stdout)
+				}
+			}
+		})
+	}
+}
+
+// TestReplayOfSilence: ticks without an answer are in the recording as what they were.
+func TestReplayOfSilence(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	log := filepath.Join(t.TempDir(), "log")
+	l := m.start("-plain", "-i", "300", "-log", log)
+	l.await("3g.71gb")
+	m.tell("hang nvmlDeviceGetMemoryInfo_v2 s=4")
+	l.await("driver silent since")
+	l.await("3g.71gb +[?] +-")
+	l.end(syscall.SIGTERM)
+	r := m.run("-plain", "-replay", log)
+	if !strings.Contains(r.stdout, "# driver silent since") || !strings.Contains(r.stdout, "3g.71gb     ?    -    -      -    -      -      -     -") {
+		t.Error(r.stdout)
+	}
+}
+
+// gpurOld is a recording by an early gpur: no ids, no users, no null for memory; gpurNew one by a late one.
+const (
+	gpurOld = `{"ts_ms":1753000000000,"backend":"nvml","driver":"550.54","gpus":[{"name":"NVIDIA RTX 4090","integrated":false,"utilization_pct":37.5,"mem_util_pct":null,"vram_used_bytes":0,"vram_total_bytes":25757220864,"temperature_c":41.0,"power_w":55.2,"power_limit_w":450.0,"fan_pct":30.0,"clock_mhz":210,"mem_clock_mhz":405,"pcie_gen":4,"pcie_width":16,"pcie_rx_kbs":1000,"pcie_tx_kbs":null}],"processes":[{"pid":1,"gpu_index":0,"kind":"Compute","gpu_util_pct":null,"gpu_mem_bytes":0},{"pid":2,"gpu_index":1,"kind":"Compute","gpu_util_pct":null,"gpu_mem_bytes":5}]}
+{"ts_ms":1753000001000,"backend":"nvml","driver":"550.54","gpus":[{"name":"NVIDIA RTX 4090","utilization_pct":0.0,"vram_used_bytes":1073741824,"vram_total_bytes":25757220864}],"processes":[]}
+`
+	gpurNew = `{"ts_ms":1753000000000,"backend":"nvml","driver":null,"gpus":[{"name":"NVIDIA RTX 4090","device_id":"GPU-1","integrated":false,"utilization_pct":null,"mem_util_pct":3.0,"video_util_pct":null,"enc_util_pct":0.0,"dec_util_pct":null,"throttle":"thermal","perf_level":"P2","vram_used_bytes":null,"vram_total_bytes":null,"gtt_used_bytes":null,"temperature_c":41.0,"temp_slowdown_c":90.0},{"name":"AMD Radeon","device_id":"0000:03:00.0","utilization_pct":12.0,"vram_used_bytes":1048576,"vram_total_bytes":8589934592}],"processes":[{"pid":1,"gpu_index":1,"kind":"Graphics","gpu_util_pct":2.0,"gpu_mem_bytes":1048576,"user":"carol","cpu_pct":12.5,"host_mem_bytes":2097152,"command":"game --fast","container":"docker:0123456789ab"}]}
+`
+)
+
+// TestReplayOfGpur: both forms play; what they lack is unknown, a recorded 0 stays 0, and their process
+// numbers, of which 1 is a process here, are looked up nowhere.
+func TestReplayOfGpur(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, "")
+	file := filepath.Join(t.TempDir(), "gpur.jsonl")
+	play := func(text string, args ...string) string {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := m.run(append(args, "-replay", file)...)
+		if r.code != 0 || r.stderr != "" {
+			t.Errorf("exit %d, stderr %q", r.code, r.stderr)
+		}
+		return r.stdout
+	}
+	for _, c := range []struct{ text, args, want string }{
+		{gpurOld, "-plain -s umxpct", `
+    0    -   -   -          -  busy    -   38      -    -      0  24564     1      -      -      -      -      -     55     41      -    405    210      1      - 
+    0    -   -   -          -     ?    -    0      -    -   1024  24564     -      -      -      -      -      -      -      -      -      -      -      -      - 
+`},
+		{gpurOld, "-procs", `
+    0    -   -   -        1     C          ?            ?      0       -     -       - ?
+    0    -   -   -        -     -          -            -      -       -     -       - -
+`},
+		{gpurNew, "-plain -s umx", `
+    0    -   -   -          -     ?    -    -      -    -      -      -     -      3      0      -      -      - 
+    1    -   -   -          -  busy    -   12      -    -      1   8192     1      -      -      -      -      - 
+`},
+		{gpurNew, "-procs", `
+    0    -   -   -        -     -          -            -      -       -     -       - -
+    1    -   -   -        1     G      carol docker:0123456789ab      1       2    13       - game --fast
+`},
+	} {
+		var rows strings.Builder
+		for line := range strings.Lines(play(c.text, strings.Fields(c.args)...)) {
+			if !strings.HasPrefix(line, "#") {
+				rows.WriteString(line)
+			}
+		}
+		if "\n"+rows.String() != c.want {
+			t.Errorf("%s:\n%swant%s", c.args, rows.String(), c.want)
+		}
+	}
+	if out := play(gpurNew, "-plain", "-s", "umxg"); !strings.Contains(out, "smutil dram dec jpg ofa smocc mmaact fp64 fp32 fp16: - (not_recorded)") ||
+		!strings.Contains(out, "# mig-gpu-mon test - driver - 2025-") {
+		t.Error(out)
+	}
+}
+
+// TestReplaySurvives whatever a file holds: no value is made up, what is no record is counted.
+func TestReplaySurvives(t *testing.T) {
+	t.Parallel()
+	good := strings.SplitAfter(gpurOld, "\n")[0]
+	record := func(fields string) string {
+		return `{"v":1,"ts_ms":1753000000000,"gpus":[{"gpu":0,"name":"X",` + fields + `}]}` + "\n"
+	}
+	values := "-s um"
+	for name, c := range map[string]struct {
+		text, rows string
+		skipped    int
+	}{
+		"cut in the middle":  {good + good[:300], "0 - - - - busy - 38 - - 0 24564 1", 1},
+		"cut at the start":   {good[300:] + good, "0 - - - - busy - 38 - - 0 24564 1", 1},
+		"no newline":         {strings.TrimSuffix(good, "\n"), "0 - - - - busy - 38 - - 0 24564 1", 0},
+		"NULs":               {"\x00\x00\x00\n" + good + "\x00\x00", "0 - - - - busy - 38 - - 0 24564 1", 2},
+		"CRLF, BOM, blanks":  {"\xef\xbb\xbf" + strings.ReplaceAll(good, "\n", "\r\n") + "\r\n  \n\n", "0 - - - - busy - 38 - - 0 24564 1", 0},
+		"9 MiB":              {`{"v":1,"ts_ms":1,"gpus":[` + strings.Repeat(" ", 9<<20) + "]}\n" + good, "0 - - - - busy - 38 - - 0 24564 1", 1},
+		"7 MiB":              {strings.Replace(good, "{", "{"+strings.Repeat(" ", 7<<20), 1), "0 - - - - busy - 38 - - 0 24564 1", 0},
+		"other JSON":         {"[]\n1\nnull\n\"x\"\n{}\n{\"ts_ms\":1}\n{\"gpus\":[]}\n" + good, "0 - - - - busy - 38 - - 0 24564 1", 7},
+		"wrong types":        {`{"v":1,"ts_ms":1,"gpus":{}}` + "\n" + `{"v":1,"ts_ms":"1","gpus":[]}` + "\n" + `{"v":1,"ts_ms":1,"gpus":[1]}` + "\n" + `{"v":1,"ts_ms":1,"gpus":[null]}` + "\n" + good, "0 - - - - busy - 38 - - 0 24564 1", 4},
+		"newer":              {`{"v":2,"ts_ms":1,"gpus":[]}` + "\n" + good, "0 - - - - busy - 38 - - 0 24564 1", 1},
+		"odd version":        {`{"v":"1","ts_ms":1,"gpus":[]}` + "\n" + `{"v":-1,"ts_ms":1,"gpus":[]}` + "\n" + good, "0 - - - - busy - 38 - - 0 24564 1", 2},
+		"text for numbers":   {record(`"utilization_pct":"54","vram_used_bytes":"0","procs":true`), "0 - - - - ? - - - - - - -", 0},
+		"negative":           {record(`"utilization_pct":-1,"vram_used_bytes":-1048576,"procs":-2`), "0 - - - - ? - - - - - - -", 0},
+		"huge":               {record(`"utilization_pct":1e308,"vram_used_bytes":18446744073709551615,"procs":99999999999999999999999`), "0 - - - - ? - - - - - - -", 0},
+		"unknown fields":     {record(`"utilization_pct":7,"new_in_2030":{"a":[1]}`), "0 - - - - busy - 7 - - - - -", 0},
+		"absent wins":        {record(`"utilization_pct":7,"absent":{"utilization_pct":"in_use"}`), "0 - - - - ? - - - - - - -", 0},
+		"unknown reason":     {record(`"utilization_pct":null,"absent":{"utilization_pct":"new_in_2030"}`), "0 - - - - ? - - - - - - -", 0},
+		"held is not fresh":  {record(`"utilization_pct":7,"held":{"utilization_pct":4000}`), "0 - - - - ? - - - - - - -", 0},
+		"odd held":           {record(`"utilization_pct":7,"held":{"utilization_pct":-1e300},"estimated":{"x":1},"absent":[]`), "0 - - - - ? - - - - - - -", 0},
+		"fault":              {record(`"fault":"gpu_lost"`), "0 - - - - lost - - - - - - -", 0},
+		"unknown fault":      {record(`"utilization_pct":7,"fault":5`), "0 - - - - busy - 7 - - - - -", 0},
+		"orphan":             {record(`"mig":{"index":3,"gi":1,"ci":"x","profile":"1g"}`), "0 3 1 - 1g ? - - - - - - -", 0},
+		"MIG without index":  {record(`"mig":{}`) + good, "0 - - - - busy - 38 - - 0 24564 1", 1},
+		"control characters": {record(`"name":"\u001b[2J","mig":{"index":0,"gi":0,"ci":0,"profile":"a b\u001b]0;x\u0007"}`), "0 0 0 0 a_b?]0;x? ? - - - - - - -", 0},
+		"far index":          {record(`"gpu":1e9`), "0 - - - - ? - - - - - - -", 0},
+		"many GPUs":          {`{"v":1,"ts_ms":1,"gpus":[` + strings.Repeat("{},", 5000) + `{}]}` + "\n" + good, "0 - - - - busy - 38 - - 0 24564 1", 1},
+		"backwards": {
+			record(`"utilization_pct":1`) + strings.Replace(record(`"utilization_pct":2`), "1753", "1752", 1),
+			"0 - - - - busy - 1 - - - - -|0 - - - - busy - 2 - - - - -", 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "x.jsonl")
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r := scriptMachine(t, "").run(append(strings.Fields(values), "-replay", file)...)
+			var rows []string
+			for _, f := range fieldsOf(r.stdout) {
+				rows = append(rows, strings.Join(f, " "))
+			}
+			if got := strings.Join(rows, "|"); got != c.rows || r.code != 0 {
+				t.Errorf("exit %d, rows %s, want %s; stderr %s", r.code, got, c.rows, r.stderr)
+			}
+			want := ""
+			if c.skipped > 0 {
+				want = fmt.Sprintf("skipped %d line", c.skipped)
+			}
+			if !strings.Contains(r.stderr, want) || want == "" && r.stderr != "" {
+				t.Errorf("stderr %q, want %q", r.stderr, want)
+			}
+			if strings.ContainsAny(r.stdout+r.stderr, "\x1b\a") {
+				t.Errorf("control characters: %q", r.stdout)
+			}
+		})
+	}
+}
+
+// TestReplayRefuses what cannot be played, with a reason.
+func TestReplayRefuses(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, "")
+	dir := t.TempDir()
+	put := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	good := put("good", gpurOld)
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"-replay " + put("empty", ""), 1, "no record"},
+		{"-replay " + put("text", "hello\nworld\n"), 1, "lines skipped: 2"},
+		{"-replay " + put("newer", `{"v":2,"ts_ms":1,"gpus":[]}`+"\n"), 1, "newer mig-gpu-mon"},
+		{"-replay " + dir, 1, "is a directory"},
+		{"-replay " + dir + "/none", 1, "no such file"},
+		{"-replay " + good + " -demo", 2, "choose one"},
+		{"-replay " + good + " -log " + dir + "/x", 2, "-json -f FILE"},
+		{"-replay " + good + " -pss", 2, "asks this machine"},
+		{"-demo -gpm on", 2, "asks this machine"},
+		{"-demo -nvml-path x", 2, "asks this machine"},
+		{"-replay " + good + " -json -f " + good, 2, "read and written at once"},
+		{"-replay " + good + " -plain -id 7", 3, "no such device"},
+		{"-prom " + dir + "/x.txt", 2, "*.prom only"},
+		{"-prom " + dir + "/none/x.prom", 1, "opening -prom file"},
+		{"-json -s u", 2, "columns of its own"},
+		{"-json -o D", 2, "exclude each other"},
+		{"-json -procs", 2, "more than one mode"},
+		{"-log /dev/null", 1, "not a regular file"},
+		{"-log " + dir, 1, "is a directory"},
+	} {
+		r := m.run(strings.Fields(c.args)...)
+		if r.code != c.code || !strings.Contains(r.stderr, c.says) || !strings.HasPrefix(r.stderr, "mig-gpu-mon: ") || r.stdout != "" {
+			t.Errorf("%s: exit %d, stderr %q, stdout %q", c.args, r.code, r.stderr, r.stdout)
+		}
+	}
+	if data, _ := os.ReadFile(good); string(data) != gpurOld {
+		t.Error("the recording was changed")
+	}
+}
+
+// TestReplayFromPipe: a recording need not be a file.
+func TestReplayFromPipe(t *testing.T) {
+	t.Parallel()
+	cmd := scriptMachine(t, "").command("-plain", "-replay", "/dev/stdin")
+	cmd.Stdin = strings.NewReader(gpurOld)
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Count(string(out), "24564") != 2 {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestReplaySteps: forth and back, also over lines that are no records, and at both ends.
+func TestReplaySteps(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "x")
+	var text strings.Builder
+	for i := range 5 {
+		fmt.Fprintf(&text, `{"v":1,"ts_ms":%d,"gpus":[]}`+"\n"+"rubbish\n", 1000*(i+1))
+	}
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openReplay(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var snap snapshot
+	for i, step := range []struct {
+		back bool
+		want int64
+		next time.Duration
+	}{
+		{true, 1, 1e9},
+		{true, 1, 1e9},
+		{false, 2, 1e9},
+		{false, 3, 1e9},
+		{true, 2, 1e9},
+		{true, 1, 1e9},
+		{true, 1, 1e9},
+		{false, 2, 1e9},
+		{false, 3, 1e9},
+		{false, 4, 1e9},
+		{false, 5, 0},
+		{true, 4, 1e9},
+		{false, 5, 0},
+		{true, 4, 1e9},
+	} {
+		if i == 0 {
+			_ = s.sample(&snap)
+		}
+		if step.back {
+			s.obey(orderBack)
+		}
+		if err := s.sample(&snap); err != nil || snap.at.Unix() != step.want || snap.tape.next != step.next {
+			t.Fatalf("step %d: record %d, next in %v, %v", i, snap.at.Unix(), snap.tape.next, err)
+		}
+	}
+	if s.skipped != 5 {
+		t.Errorf("%d lines skipped", s.skipped)
+	}
+	_ = s.sample(&snap)
+	if err := s.sample(&snap); !errors.Is(err, io.EOF) || snap.at.Unix() != 5 {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestDemoLoops: after its last record comes the first, and time goes on.
+func TestDemoLoops(t *testing.T) {
+	s, err := openDemo(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var snap snapshot
+	var last time.Time
+	for i := range 3 * demoTicks {
+		if err := s.sample(&snap); err != nil {
+			t.Fatal(err)
+		}
+		if d := snap.at.Sub(last); i > 0 && (d < 900*time.Millisecond || d > 1100*time.Millisecond) {
+			t.Errorf("record %d comes after %v", i, d)
+		}
+		if snap.tape.next < 900*time.Millisecond || snap.tape.next > 1100*time.Millisecond {
+			t.Errorf("record %d is shown for %v", i, snap.tape.next)
+		}
+		last = snap.at
+	}
+}
+
+// TestDemoShows what the tool is for.
+func TestDemoShows(t *testing.T) {
+	s, err := openDemo(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var snap snapshot
+	seen := map[string]int{}
+	n := 0
+	for ; s.sample(&snap) == nil; n++ {
+		if snap.backend != demoLabel || snap.system == nil || snap.host != "demo" {
+			t.Errorf("backend %q, host %q", snap.backend, snap.host)
+		}
+		for i := range snap.dev {
+			d := &snap.dev[i]
+			for m, v := range d.v {
+				switch {
+				case v.from == held && metric(m) == mMemUsed:
+					seen["held memory"]++
+				case v.from == estimated:
+					seen["estimate"]++
+				case metric(m) == mUtil && v.why == severalBusy:
+					seen["several busy"]++
+				case metric(m) == mSMUtil && v.why == needsHopper:
+					seen["needs Hopper"]++
+				case metric(m) == mSMUtil && v.fresh():
+					seen["GPM"]++
+				}
+			}
+		}
+		for _, note := range snap.notes {
+			for _, word := range []string{"added", "removed"} {
+				if strings.Contains(note, word) {
+					seen[word]++
+				}
+			}
+		}
+		if p := snap.proc[0]; p.user == "alice" && p.job == "job_48213" {
+			seen["user and job"]++
+		}
+	}
+	if n != demoTicks {
+		t.Errorf("%d records", n)
+	}
+	for _, what := range []string{"held memory", "estimate", "several busy", "needs Hopper", "GPM", "added", "removed", "user and job"} {
+		if seen[what] == 0 {
+			t.Errorf("the demo has no %s: %v", what, seen)
+		}
+	}
+}
+
+// TestDemoNeedsNothing: it runs without any driver, as long as asked, or once.
+func TestDemoNeedsNothing(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "init-9")
+	for args, want := range map[string]int{"-plain -c 3": 3, "-plain": demoTicks, "-csv -c 200": 200} {
+		r := m.run(append(strings.Fields(args), "-demo", "-id", "2")...)
+		rows := strings.Count(r.stdout, "nvml")
+		if r.code != 0 || rows != want {
+			t.Errorf("%s: exit %d, %d rows; %s", args, r.code, rows, r.stderr)
+		}
+		if !strings.HasPrefix(args, "-csv") && !strings.Contains(r.stdout, "every 1s demo (simulated)") {
+			t.Errorf("%s: not labelled: %s", args, r.stdout[:200])
+		}
+	}
+	if r := m.run("-json", "-demo", "-c", "1"); !strings.Contains(r.stdout, `"backend":"demo (simulated)"`) {
+		t.Error(r.stdout)
+	}
+}
