@@ -114,3 +114,35 @@ func BenchmarkRows(b *testing.B) {
 		_ = w.tick(s)
 	}
 }
+
+// BenchmarkRecord writes and reads records of 56 instances, and writes their metrics for Prometheus.
+func BenchmarkRecord(b *testing.B) {
+	s := &snapshot{at: clockOf, dev: eightBySeven(), system: testHost()}
+	var e encoder
+	line := e.encode(s, nil)
+	b.Run("encode", func(b *testing.B) {
+		b.SetBytes(int64(len(line)))
+		b.ReportAllocs()
+		for b.Loop() {
+			e.encode(s, nil)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		var into snapshot
+		b.SetBytes(int64(len(line)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := decode(line, &into); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("metrics", func(b *testing.B) {
+		version = "test"
+		p := &promFile{shows: func(*device) bool { return true }}
+		b.ReportAllocs()
+		for b.Loop() {
+			p.format(s, false)
+		}
+	})
+}

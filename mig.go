@@ -99,7 +99,7 @@ func (s *nvmlSource) noGPU(code nvml.Return) error {
 	}
 	return &startError{
 		text:  "the driver (" + s.driver + ") sees no GPU",
-		hints: []string{"nvidia-smi -L should list one; in a container, start it with --gpus; in a job, ask for a GPU"},
+		hints: []string{"nvidia-smi -L should list one; in a container, start it with --gpus; in a job, ask for a GPU", demoHint},
 	}
 }
 

@@ -500,6 +500,8 @@ func (s *nvmlSource) bindLists() {
 	}
 }
 
+const demoHint = "see it without a GPU: mig-gpu-mon -demo"
+
 // loadError is that no library could be loaded at all; words are the loader's.
 func loadError(path string, words error) error {
 	e := &startError{text: "loading NVML: " + words.Error()}
@@ -514,6 +516,7 @@ func loadError(path string, words error) error {
 	default:
 		e.hints = []string{"no NVIDIA driver library was found: install the NVIDIA driver, or name its libnvidia-ml.so.1 with -nvml-path"}
 	}
+	e.hints = append(e.hints, demoHint)
 	return e
 }
 
@@ -530,6 +533,7 @@ func initError(a attempt) error {
 	case nvml.ERROR_UNKNOWN:
 		e.hints = []string{"mostly /dev/nvidiactl cannot be opened: not permitted to this user, or the container lost its device rules (after systemd's daemon-reload: restart the container)"}
 	}
+	e.hints = append(e.hints, demoHint)
 	return e
 }
 

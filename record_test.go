@@ -10,9 +10,14 @@ import (
 	"io"
 	"math"
 	"math/rand"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -713,5 +718,486 @@ func TestDemoNeedsNothing(t *testing.T) {
 	}
 	if r := m.run("-json", "-demo", "-c", "1"); !strings.Contains(r.stdout, `"backend":"demo (simulated)"`) {
 		t.Error(r.stdout)
+	}
+}
+
+// promLines is what a run with -c leaves in its -prom file.
+func promLines(t *testing.T, m *machine, args ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "x.prom")
+	if r := m.run(append(args, "-plain", "-prom", file)...); r.stderr != "" {
+		t.Errorf("exit %d, stderr %q", r.code, r.stderr)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	return string(data)
+}
+
+// TestMetrics: the file for Prometheus, byte for byte, with shared memory, throttling and an estimate; and
+// promtool has nothing to say against it.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	stamp := regexp.MustCompile(`(?m)^(mig_gpu_mon_snapshot_timestamp_seconds|mig_gpu_mon_pcie_\S+|mig_gpu_mon_idle_seconds\S*) [0-9.]+$`)
+	for _, name := range []string{"h200-580", "h200-2ci", "estimate", "two-whole", "container-slice", "lost-one"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"-i", "300", "-c", "3"}
+			text := promLines(t, newMachine(t, name), args...)
+			golden(t, name+".prom", stamp.ReplaceAllString(text, "$1 N"))
+			tool, err := exec.LookPath("promtool")
+			if err != nil {
+				t.Skip("promtool is not installed: the metrics were not checked by it")
+			}
+			cmd := exec.Command(tool, "check", "metrics")
+			cmd.Stdin = strings.NewReader(text)
+			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// TestMetricsEscape what a driver may put into a name.
+func TestMetricsEscape(t *testing.T) {
+	s := &snapshot{at: clockOf, dev: []device{{mig: -1, gi: -1, ci: -1, name: `a"b\c`}}}
+	p := &promFile{shows: func(*device) bool { return true }}
+	p.format(s, false)
+	if want := `mig_gpu_mon_device_info{gpu="0",name="a\"b\\c",src="-"} 1` + "\n"; !strings.Contains(string(p.b), want) {
+		t.Errorf("%s", p.b)
+	}
+}
+
+// TestMetricsChosen: with -id only what it chose, whose memory is there although it comes second.
+func TestMetricsChosen(t *testing.T) {
+	t.Parallel()
+	text := promLines(t, newMachine(t, "h200-2ci"), "-i", "300", "-c", "1", "-id", "0.1")
+	if !strings.Contains(text, `memory_used_bytes{gpu="0",gpu_uuid="GPU-1c2d3e4f-5a6b-4c7d-8e9f-a0b1c2d3e4f5",gi="2"} 17747148800`) || strings.Contains(text, `mig="0"`) {
+		t.Error(text)
+	}
+}
+
+// TestMetricsFileIsWhole: a reader who opens it a thousand times a second never finds half a file; all may
+// read it; it goes with the program.
+func TestMetricsFileIsWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "x.prom")
+	m := newMachine(t, "h200-580")
+	cmd := m.command("-plain", "-i", "200", "-prom", file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	reads, different := 0, map[string]bool{}
+	for began := time.Now(); len(different) < 10 && time.Since(began) < 20*time.Second; time.Sleep(time.Millisecond) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		reads++
+		text := string(data)
+		different[text] = true
+		if !strings.HasPrefix(text, "# HELP mig_gpu_mon_build_info") || !strings.HasSuffix(text, `reason="display"} 0`+"\n") {
+			t.Fatalf("half a file: %q", text)
+		}
+	}
+	if len(different) < 10 || reads < 500 {
+		t.Errorf("%d reads of %d files", reads, len(different))
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o644 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	_ = cmd.Wait()
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestMetricsOfSilence: while the driver is silent there are no samples, and the time of the last answer.
+func TestMetricsOfSilence(t *testing.T) {
+	t.Parallel()
+	for _, screen := range []bool{false, true} {
+		m := newMachine(t, "h200-580")
+		file := filepath.Join(t.TempDir(), "x.prom")
+		if screen {
+			p, cmd := startDashboard(t, m, 100, 30, "-i", "300", "-prom", file)
+			defer func() {
+				p.send("q")
+				p.exits(cmd)
+				if _, err := os.Stat(file); err == nil {
+					t.Error("the file outlives the dashboard")
+				}
+			}()
+		} else {
+			l := m.start("-plain", "-i", "300", "-prom", file)
+			defer l.end(syscall.SIGTERM)
+			go func() {
+				for range l.lines {
+				}
+			}()
+		}
+		has := func(what string) func() bool {
+			return func() bool {
+				data, _ := os.ReadFile(file)
+				return strings.Contains(string(data), what)
+			}
+		}
+		await(t, "metrics", has("utilization_ratio"))
+		m.tell("hang nvmlDeviceGetMemoryInfo_v2 s=6 times=1")
+		await(t, "none", func() bool {
+			return !has("utilization_ratio")() && has(`profile="3g.71gb",uuid="MIG-201f3a76-0000-5002-8000-0000201f3876"} 0`)()
+		})
+		before, _ := os.ReadFile(file)
+		stamp := regexp.MustCompile(`timestamp_seconds [0-9.]+`)
+		time.Sleep(time.Second)
+		after, _ := os.ReadFile(file)
+		if a, b := stamp.Find(before), stamp.Find(after); len(a) == 0 || string(a) != string(b) {
+			t.Errorf("time of the last answer %s, then %s", a, b)
+		}
+		await(t, "metrics again", has("utilization_ratio"))
+	}
+}
+
+// await waits until ok.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for began := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// TestLogFile: for its owner's eyes, never through a link, never into another's file; a cut last line is
+// ended first.
+func TestLogFile(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "log"), filepath.Join(dir, "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openLog(link); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a link: %v", err)
+	}
+	s := &snapshot{at: clockOf}
+	for _, cut := range []bool{false, true} {
+		l, err := openLog(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.write(s, nil); err != nil {
+			t.Error(err)
+		}
+		if !cut {
+			if _, err := l.f.WriteString(`{"v":1,"ts`); err != nil {
+				t.Error(err)
+			}
+		}
+		l.f.Close()
+	}
+	data, _ := os.ReadFile(file)
+	if lines := strings.Split(string(data), "\n"); len(lines) != 4 || lines[0] != lines[2] || lines[1] != `{"v":1,"ts` {
+		t.Errorf("%q", data)
+	}
+	if info, _ := os.Stat(file); info.Mode() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(file, 1234, 1234); err != nil {
+			t.Skip(err)
+		}
+		if _, err := openLog(file); err == nil || !strings.Contains(err.Error(), "another user") {
+			t.Errorf("another's file: %v", err)
+		}
+	}
+}
+
+// TestLogStops: when the disk is full or the file is gone, rows and screen go on and say so; the exit code of
+// a run with -c tells it.
+func TestLogStops(t *testing.T) {
+	t.Parallel()
+	// The shell's limit on file sizes, in blocks of 512 or 1,024 bytes, stands in for a full disk.
+	limited := func(m *machine, args ...string) *exec.Cmd {
+		cmd := m.command(args...)
+		sh := exec.Command("sh", append([]string{"-c", `ulimit -f 16; exec "$0" "$@"`}, cmd.Args...)...)
+		sh.Env = cmd.Env
+		return sh
+	}
+	log := filepath.Join(t.TempDir(), "log")
+	cmd := limited(newMachine(t, "h200-580"), "-plain", "-i", "200", "-c", "8", "-log", log)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	_ = cmd.Run()
+	if n := strings.Count(out.String(), "3g.71gb"); cmd.ProcessState.ExitCode() != exitFailed || n != 8 ||
+		strings.Count(out.String(), "# logging stopped: file too large") != 1 || strings.Count(errs.String(), "logging stopped: file too large") != 1 {
+		t.Errorf("exit %d, %d ticks, stderr %q, stdout\n%s", cmd.ProcessState.ExitCode(), n, errs.String(), out.String())
+	}
+	if r := newMachine(t, "h200-580").run("-plain", "-replay", log); r.code != 0 || !strings.Contains(r.stderr, "skipped 1 line") || !strings.Contains(r.stdout, "3g.71gb") {
+		t.Errorf("replay: exit %d, %q", r.code, r.stderr)
+	}
+
+	dir := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, dashboard := startDashboard(t, newMachine(t, "h200-580"), 100, 30, "-i", "300", "-log", filepath.Join(dir, "log"), "-prom", filepath.Join(dir, "x.prom"))
+	text := func() string { return screenText(p, 100, 30) }
+	p.eventually("values", func() bool { return strings.Contains(text(), "54") })
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	p.eventually("the note", func() bool {
+		return strings.Contains(text(), "logging stopped: the file was deleted") || strings.Contains(text(), "-prom file removed: no such file")
+	})
+	p.send("q")
+	if code := p.exits(dashboard); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	p.shows("mig-gpu-mon: ", 1)
+}
+
+// TestLogAfterKill: whatever moment SIGKILL comes at, all lines but the last are whole.
+func TestLogAfterKill(t *testing.T) {
+	t.Parallel()
+	for i := range 5 {
+		m := newMachine(t, "h200-580")
+		log := filepath.Join(t.TempDir(), "log")
+		l := m.start("-plain", "-i", "200", "-log", log)
+		l.await("3g.71gb")
+		time.Sleep(time.Duration(150+i*37) * time.Millisecond)
+		l.end(syscall.SIGKILL)
+		data, _ := os.ReadFile(log)
+		lines := strings.Split(string(data), "\n")
+		if len(lines) < 2 {
+			t.Errorf("%d lines", len(lines))
+		}
+		for _, line := range lines[:len(lines)-1] {
+			var s snapshot
+			if err := decode([]byte(line), &s); err != nil || len(s.dev) != 5 {
+				t.Errorf("%v in %s", err, line)
+			}
+		}
+	}
+}
+
+// TestDashboardReplay: the keys of a recording, its label, its end, its gaps and the lines that were skipped.
+func TestDashboardReplay(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "x.jsonl")
+	var b strings.Builder
+	for i := range 40 {
+		at := 1753000000000 + 200*i
+		if i >= 20 {
+			at += 10_400
+		}
+		fmt.Fprintf(&b, `{"v":1,"ts_ms":%d,"backend":"nvml","driver":"550.1","host":"far","interval_ms":200,"gpus":[{"gpu":0,"name":"X","utilization_pct":%d}],`+
+			`"processes":[{"pid":1,"gpu_index":0,"kind":"Compute","gpu_mem_bytes":1048576}]}`+"\nrubbish\n", at, i+10)
+	}
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, cmd := startDashboard(t, scriptMachine(t, ""), 160, 40, "-replay", file)
+	text := func() string { return screenText(p, 160, 40) }
+	has := func(what ...string) func() bool {
+		return func() bool {
+			s := text()
+			return !slices.ContainsFunc(what, func(w string) bool { return !strings.Contains(s, w) })
+		}
+	}
+	p.eventually("the first", has("replay", "far nvml driver 550.1", "1 GPU"))
+	p.send(" ")
+	p.eventually("stopped", has("replay stopped"))
+	p.send(strings.Repeat(",", 60)) // some of which come while a step is on its way
+	for range 40 {
+		p.send(",")
+		time.Sleep(5 * time.Millisecond)
+	}
+	p.eventually("the first again", has("util 10%", "replay stopped 2%", "08:26:40", "every 200ms"))
+	p.send(".")
+	p.eventually("the second", has("util 11%"))
+	p.send(".")
+	p.eventually("the third", has("util 12%"))
+	p.send(",")
+	p.eventually("the second again", has("util 11%"))
+	p.send("m")
+	p.eventually("no PSS", has("a recording has no PSS"))
+	if !strings.Contains(text(), "1       ?        1M      -") {
+		t.Errorf("a process of this machine is shown:\n%s", text())
+	}
+	p.send("+++ ")
+	p.eventually("the end", has("replay end x8 100%", "40 lines skipped", "util 49%", "08:26:58"))
+	gap := regexp.MustCompile(`[▁-█] {52}[▁-█]`) // of 10.4 s, in columns of 0.2 s
+	if s := text(); !gap.MatchString(s) {
+		t.Errorf("no gap in the charts:\n%s", s)
+	}
+	p.send(" ,")
+	p.eventually("a step back", has("util 48%"))
+	p.send("q")
+	if code := p.exits(cmd); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// TestDashboardDemo says that it is one, on a machine without any driver.
+func TestDashboardDemo(t *testing.T) {
+	t.Parallel()
+	p, cmd := startDashboard(t, newMachine(t, "init-9"), 160, 45, "-demo")
+	p.eventually("the demo", func() bool {
+		s := screenText(p, 160, 45)
+		return strings.HasPrefix(s, "demo (simulated)") && strings.Contains(s, "3g.71gb") && strings.Contains(s, "alice") && strings.Contains(s, "CPU cores 16")
+	})
+	_ = cmd.Process.Signal(syscall.SIGUSR1) // there is nothing to release
+	time.Sleep(100 * time.Millisecond)
+	if s := screenText(p, 160, 45); strings.Contains(s, "RELEASED") || strings.Contains(s, "releasing") {
+		t.Error(s)
+	}
+	p.send("q")
+	if code := p.exits(cmd); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// FuzzDecode: whatever a line holds, decoding it does not panic, its numbers are within their metrics' ranges,
+// what it decodes to is encoded and decoded to the same, and rows and frames can be made of it.
+func FuzzDecode(f *testing.F) {
+	r := rand.New(rand.NewSource(2))
+	var e encoder
+	for range 5 {
+		f.Add(bytes.Clone(e.encode(randomSnapshot(r), nil)))
+	}
+	for line := range strings.Lines(gpurOld + gpurNew) {
+		f.Add([]byte(line))
+	}
+	for _, text := range []string{
+		"", "{}", "null", `{"v":1,"ts_ms":1,"gpus":[{"mig":{"index":1}}]}`, `{"v":1,"ts_ms":1e3,"gpus":[{"utilization_pct":1e400}],"processes":[{"pid":-1}]}`,
+		`{"v":1,"ts_ms":1,"gpus":[{"gpu":3,"mig":{"index":0}},{"gpu":3},{"gpu":3}],"system":{"cores":[{},null,{"core":-1,"cpu_pct":5}]},"notes":["\u001b"]}`,
+		`{"ts_ms":1,"gpus":[{"perf_level":"P99","pcie_rx_kbs":1e300}],"processes":[{"pid":7,"kind":7}]}`,
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var s, again snapshot
+		if decode(line, &s) != nil {
+			return
+		}
+		for i := range s.dev {
+			for m, v := range s.dev[i].v {
+				if n, ok := v.num(); ok && (n < metrics[m].min || n > metrics[m].max) {
+					t.Errorf("metric %d: %d", m, n)
+				}
+			}
+		}
+		var e encoder
+		if err := decode(e.encode(&s, nil), &again); err != nil {
+			t.Fatal(err)
+		}
+		var top object
+		_ = json.Unmarshal(line, &top)
+		if _, ours := top["v"]; ours && !reflect.DeepEqual(s, again) {
+			t.Errorf("%+v\nagain\n%+v", s, again)
+		}
+		w := sampleWriter(t, io.Discard, "umgxkwpctvei")
+		_ = w.tick(&s)
+		for _, kind := range []rowKind{csvRows, procRows, jsonRows} {
+			w.kind = kind
+			_ = w.tick(&s)
+		}
+		(&promFile{shows: w.shows}).format(&s, false)
+		v := &view{snap: &s, host: &hostState{}, past: newHistory(), now: s.at, interval: time.Second}
+		if s.system != nil {
+			v.host = s.system
+		}
+		for i := range s.dev {
+			v.rows = append(v.rows, listed{device: s.dev[i]})
+		}
+		v.sel = len(v.rows) - 1
+		addTick(v.past, s.at, time.Second, &s, v.host)
+		var g grid
+		g.resize(100, 30)
+		for mode := range viewModes {
+			v.mode = mode
+			paint(&g, v)
+		}
+	})
+}
+
+// shell is a shell on m in which mig-gpu-mon is the program.
+func (m *machine) shell(script string) *exec.Cmd {
+	m.t.Helper()
+	bin := m.t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "mig-gpu-mon"), []byte("#!/bin/sh\nexec '"+os.Args[0]+"' \"$@\"\n"), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Env = append(m.command().Env, "PATH="+bin+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+// readmeLine is the line of README.md that matches.
+func readmeLine(t *testing.T, pattern string) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile("(?m)^.*" + pattern + ".*$").FindString(string(text))
+	if line == "" {
+		t.Fatalf("README.md has no line %q", pattern)
+	}
+	return line
+}
+
+// TestReadmePrometheus runs the README's cron line as it is written, but for the folder, and node_exporter,
+// where it is installed, with the flag of the README.
+func TestReadmePrometheus(t *testing.T) {
+	t.Parallel()
+	const folder = "/var/lib/prometheus/node-exporter"
+	flags := regexp.MustCompile("--collector[^`]*").FindString(readmeLine(t, "`--collector"))
+	command, ok := strings.CutPrefix(readmeLine(t, "root mig-gpu-mon"), "* * * * * root ")
+	if !ok || !strings.HasSuffix(flags, "="+folder) || !strings.Contains(command, " "+folder+"/") {
+		t.Fatalf("%q, %q", command, flags)
+	}
+	dir := t.TempDir()
+	cmd := newMachine(t, "h200-580").shell(strings.ReplaceAll(command, folder, dir))
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const want = `mig_gpu_mon_utilization_ratio{ci="0",gi="2",gpu="0",gpu_uuid="GPU-9d0f5b1e-6c1d-4d7c-8f4e-7b1f0c2d3e4f",mig="0",profile="3g.71gb",uuid="MIG-201f3a76-0000-5002-8000-0000201f3876"} 0.54`
+	exporter, err := exec.LookPath("prometheus-node-exporter")
+	if err != nil {
+		t.Skip("prometheus-node-exporter is not installed: the file was not read by it")
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	free.Close()
+	node := exec.Command(exporter, "--web.listen-address="+address, "--collector.disable-defaults", "--collector.textfile", strings.ReplaceAll(flags, folder, dir))
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = node.Process.Kill()
+		_ = node.Wait()
+	}()
+	var page []byte
+	await(t, "node_exporter", func() bool {
+		answer, err := http.Get("http://" + address + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		page, _ = io.ReadAll(answer.Body)
+		return true
+	})
+	if !strings.Contains(string(page), want) || !strings.Contains(string(page), "node_textfile_scrape_error 0") {
+		t.Errorf("%s", page)
 	}
 }
