@@ -88,6 +88,7 @@ type config struct {
 	replay    string // recording to play
 	demo      bool
 	paced     bool // the interval was given
+	from      handover
 	text      bool // rows were asked for; else a terminal gets the dashboard
 	ascii     bool
 	pss       bool
@@ -321,6 +322,7 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 		}
 	}
 	screen := !c.text && term.IsTerminal(int(stdout.Fd())) && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb"
+	c.from = takeHandover()
 	var x exports
 	if err := x.open(c); err != nil {
 		return fail(stderr, err)
@@ -396,6 +398,43 @@ func sameFile(in io.Reader, out *os.File) bool {
 	b, berr := out.Stat()
 	return aerr == nil && berr == nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
+
+// handover is what a process hands to the one that takes its place when the driver was replaced under it by
+// another version, whose library a process that has had one cannot load.
+type handover struct {
+	tries    int       // processes so far that found no driver
+	ticks    int       // rows' ticks written
+	deadline time.Time // of a run with -c, zero if it has none yet
+}
+
+const handoverEnv = "MIG_GPU_MON_HANDOVER"
+
+// takeHandover reads what the process before this one left, if there was one.
+func takeHandover() (h handover) {
+	var deadline int64
+	if n, _ := fmt.Sscan(os.Getenv(handoverEnv), &h.tries, &h.ticks, &deadline); n < 3 || h.tries < 1 || h.ticks < 0 {
+		h = handover{}
+	} else if deadline > 0 {
+		h.deadline = time.UnixMilli(deadline)
+	}
+	os.Unsetenv(handoverEnv)
+	return h
+}
+
+// wait is how long to wait before the next try: 1 s, growing to 30.
+func (h handover) wait() time.Duration { return min(time.Second<<min(h.tries, 5), 30*time.Second) }
+
+// exec puts a new process in this one's place; it returns only if that fails.
+func (h handover) exec() error {
+	deadline := int64(0)
+	if !h.deadline.IsZero() {
+		deadline = h.deadline.UnixMilli()
+	}
+	env := append(os.Environ(), fmt.Sprintf("%s=%d %d %d", handoverEnv, h.tries+1, h.ticks, deadline))
+	return syscall.Exec("/proc/self/exe", os.Args, env)
+}
+
+const restartHint = "the driver was upgraded: restart mig-gpu-mon"
 
 // exports are the files that take every snapshot beside what is shown.
 type exports struct {
@@ -614,8 +653,8 @@ func (s *sampler) order(o order) bool {
 
 // close has the sampler give back what it holds, unless it is in the driver's hands.
 func (s *sampler) close() {
-	if !s.order(orderClose) {
-		return
+	if !s.order(orderClose) || !s.asked.IsZero() && time.Since(s.asked) > closeWait {
+		return // it hangs in the driver
 	}
 	wait := time.After(closeWait)
 	for {
@@ -645,12 +684,14 @@ type textLoop struct {
 	hosts  *hostReader // nil if nobody records the host
 	system *hostState
 
-	silent  bool      // rows of "-" are being written
-	lacked  bool      // the last rows lacked a reading
-	ticked  time.Time // when the last tick was
-	primed  bool      // the first snapshot, which starts the first interval, is there
-	ticks   int       // rows' ticks so far
-	pending []string  // notes that no row has carried yet
+	silent   bool      // rows of "-" are being written
+	replaced bool      // the driver was, see handover
+	lacked   bool      // the last rows lacked a reading
+	ticked   time.Time // when the last tick was
+	primed   bool      // the first snapshot, which starts the first interval, is there
+	ticks    int       // rows' ticks so far
+	end      time.Time // of a run with -c, once it is known
+	pending  []string  // notes that no row has carried yet
 }
 
 // newTextLoop makes the rows that c asks for, written to out. It has no source yet.
@@ -667,10 +708,11 @@ func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) 
 	if info, err := out.Stat(); err == nil && c.file != "" && info.Mode().IsRegular() && info.Size() > 0 {
 		w.headed = true // a csv file has one header, however many runs append to it
 	}
+	w.headed = w.headed || c.from.ticks > 0
 	if c.kind == procRows {
 		w.columns = procColumns
 	}
-	return &textLoop{c: c, w: w, x: x, stderr: stderr}
+	return &textLoop{c: c, w: w, x: x, stderr: stderr, ticks: c.from.ticks}
 }
 
 // replay writes the rows of a recording as fast as it can be read; it answers the exit code.
@@ -720,16 +762,34 @@ func (l *textLoop) run() int {
 	l.ask()
 	tick, first, resume := time.NewTimer(l.c.interval), time.NewTimer(firstAnswer), time.NewTimer(time.Hour)
 	resume.Stop()
-	var end <-chan time.Time
+	end := l.deadline(l.c.from.deadline)
+	var again <-chan time.Time
 	for {
 		code := -1
 		select {
 		case <-end:
 			code = exitSilent // -c was not reached
+		case <-again:
+			h := l.c.from
+			h.ticks, h.deadline = l.ticks, l.end
+			says := fmt.Sprintf("%s (%v)", restartHint, h.exec())
+			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
+			code = l.written(l.w.comment(says))
+			again = nil
 		case a := <-l.answers:
+			if a.err != nil && l.c.from.tries > 0 {
+				again = time.After(l.c.from.wait())
+				continue
+			}
 			if a.err != nil {
 				return fail(l.stderr, a.err)
 			}
+			if a.snap.replaced && !l.replaced {
+				again = time.After(l.c.from.wait())
+			} else if !a.snap.replaced {
+				l.c.from.tries, again = 0, nil
+			}
+			l.replaced = a.snap.replaced
 			wasPrimed := l.primed
 			code = l.answer(a.snap)
 			if !wasPrimed && l.primed {
@@ -737,7 +797,9 @@ func (l *textLoop) run() int {
 				start = time.Now()
 				l.ticked = start
 				tick.Reset(l.c.interval)
-				end = l.deadline()
+				if l.end.IsZero() {
+					end = l.deadline(start.Add(time.Duration(l.c.count)*l.c.interval + 10*time.Second))
+				}
 			}
 		case <-tick.C:
 			code = l.tick()
@@ -777,18 +839,18 @@ func (l *textLoop) signal(sig os.Signal, resume *time.Timer) int {
 	return 128 + int(sig.(syscall.Signal))
 }
 
-// deadline fires when a run with -c has to end by itself. Should the loop be held in a write then, the
-// program ends all the same.
-func (l *textLoop) deadline() <-chan time.Time {
-	if l.c.count == 0 || time.Duration(l.c.count) > (1<<62)/l.c.interval {
+// deadline fires at the time at, when a run with -c has to end by itself. Should the loop be held in a write
+// then, the program ends all the same. A zero time is none.
+func (l *textLoop) deadline(at time.Time) <-chan time.Time {
+	if at.IsZero() || l.c.count == 0 || time.Duration(l.c.count) > (1<<62)/l.c.interval {
 		return nil
 	}
-	d := time.Duration(l.c.count)*l.c.interval + 10*time.Second
+	l.end = at
 	guard(func() {
-		time.Sleep(d + time.Second)
+		time.Sleep(time.Until(at) + time.Second)
 		os.Exit(exitSilent)
 	})
-	return time.After(d)
+	return time.After(time.Until(at))
 }
 
 // forward passes signals on to a loop. Should that be held in a write, by a pipe or a terminal that nobody
@@ -1068,6 +1130,8 @@ type screenLoop struct {
 	resume     *time.Timer // after SIGUSR1
 	entered    bool        // something may be drawn
 
+	replaced bool // the driver was, see handover
+
 	tape bool          // a recording is played, and the clock is its own
 	pace time.Duration // between two records, if it was given
 	due  time.Time     // when its next record is; zero: not by itself
@@ -1140,14 +1204,29 @@ func (l *screenLoop) run(src source) (code int) {
 	if l.tape {
 		tick.Stop()
 	}
+	var again <-chan time.Time
 	for code = -1; code < 0; {
 		due := l.due
 		select {
+		case <-again:
+			l.term.leave()
+			l.v.broken = fmt.Sprintf("%s (%v)", restartHint, l.c.from.exec())
+			code = exitFailed
 		case a := <-l.answers:
+			if a.err != nil && l.c.from.tries > 0 {
+				again = time.After(l.c.from.wait())
+				continue
+			}
 			if a.err != nil {
 				l.term.leave()
 				return fail(l.stderr, a.err)
 			}
+			if a.snap.replaced && !l.replaced {
+				again = time.After(l.c.from.wait())
+			} else if !a.snap.replaced {
+				l.c.from.tries, again = 0, nil
+			}
+			l.replaced = a.snap.replaced
 			if code = l.answer(a.snap); !l.entered {
 				l.entered = true
 				if l.tape {

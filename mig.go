@@ -560,7 +560,8 @@ func (g *node) settle() {
 // collect reads everything once. False means that this session must end and the tick start over: the
 // topology is another one, or GPM has broken the memory readings.
 func (s *nvmlSource) collect(mayRestart bool) bool {
-	if !s.lookAround() && mayRestart {
+	same := s.lookAround()
+	if changed := s.readEvents(); (changed || !same) && mayRestart {
 		return false
 	}
 	if s.gone != nvml.SUCCESS {
@@ -580,7 +581,6 @@ func (s *nvmlSource) collect(mayRestart bool) bool {
 		}
 	}
 	s.nextTurn()
-	s.readEvents()
 	if !s.readGPM() {
 		return false
 	}
@@ -1133,6 +1133,7 @@ func (s *nvmlSource) fill(snap *snapshot, at time.Time) {
 	if s.last > 0 {
 		snap.window = s.now - s.last
 	}
+	snap.replaced = !s.isOpen && s.gone == nvml.ERROR_LIB_RM_VERSION_MISMATCH
 	snap.backend, snap.host, snap.driver, snap.cuda = "nvml", s.host, s.driver, s.cuda
 	for _, g := range s.gpus {
 		if g.hidden {

@@ -1148,12 +1148,11 @@ func (s *nvmlSource) nextTurn() {
 	}
 }
 
-// readEvents takes the XID events that have come, without waiting. An event is delivered once, so it is
+// readEvents takes the events that have come, without waiting; changed says that one of them is a change of
+// MIG instances. It may be one that no handle or id shows: an instance that made way for its like, or, as was
+// seen once (libcudacxx#224), one that answers although it was destroyed. An XID is delivered once, so it is
 // kept as the device's last.
-func (s *nvmlSource) readEvents() {
-	if !s.want[mXID] {
-		return
-	}
+func (s *nvmlSource) readEvents() (changed bool) {
 	if !s.evOn && !s.evAsked {
 		s.openEvents()
 	}
@@ -1168,7 +1167,11 @@ func (s *nvmlSource) readEvents() {
 			break
 		}
 		for _, g := range s.gpus {
-			if g.h == nil || ev.Device != g.h || ev.EventType != nvml.EventTypeXidCriticalError {
+			if g.h == nil || ev.Device != g.h {
+				continue
+			}
+			if ev.EventType == nvml.EventMigConfigChange {
+				changed = true
 				continue
 			}
 			s.keepXID(g, ev)
@@ -1179,6 +1182,7 @@ func (s *nvmlSource) readEvents() {
 			}
 		}
 	}
+	return changed
 }
 
 func (s *nvmlSource) keepXID(n *node, ev nvml.EventData) {
@@ -1188,7 +1192,8 @@ func (s *nvmlSource) keepXID(n *node, ev nvml.EventData) {
 	s.note("%s: XID %d", n.label(), ev.EventData)
 }
 
-// openEvents registers for XIDs on every GPU; where that is refused the last XID is absent.
+// openEvents registers for XIDs on every GPU, and for changes of its instances where there can be any; where
+// that is refused the last XID is absent.
 func (s *nvmlSource) openEvents() {
 	s.evAsked = true
 	code := s.try(&s.sys, cEventCreate, func() nvml.Return {
@@ -1202,9 +1207,17 @@ func (s *nvmlSource) openEvents() {
 			continue
 		}
 		if s.evOn {
-			code = s.try(g, cEventRegister, func() nvml.Return {
-				return g.h.RegisterEvents(nvml.EventTypeXidCriticalError, s.events)
-			})
+			register := func(types uint64) nvml.Return {
+				return s.try(g, cEventRegister, func() nvml.Return { return g.h.RegisterEvents(types, s.events) })
+			}
+			code = nvml.ERROR_NOT_SUPPORTED
+			if g.migOn >= 0 {
+				code = register(nvml.EventTypeXidCriticalError | nvml.EventMigConfigChange)
+			}
+			if code != nvml.SUCCESS { // before 525 a GPU whose MIG mode is off refuses both for the one
+				g.answer[cEventRegister].again = 0
+				code = register(nvml.EventTypeXidCriticalError)
+			}
 		}
 		for _, n := range append([]*node{g}, g.inst...) {
 			switch {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -988,5 +989,111 @@ func TestGuardAfterFailedGPMCall(t *testing.T) {
 		if row[7] != "-" || row[10] == "-" {
 			t.Errorf("row %q\n%s", row, r.stdout)
 		}
+	}
+}
+
+// TestReplacedByItsLike: an instance makes way, within a tick, for one with the same placement and so with the
+// same UUID, ids and name. Only an event tells; no GPM difference may span both, and neighbours go on.
+func TestReplacedByItsLike(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	m.tell("at tick 4 gone mig 0.0\nat tick 4 mig 0.0 gi=2 ci=0 profile=3g.71gb sm=60 slices=3/3 ce=3 dec=3 jpg=3 mem=71424 used=12\nat tick 4 gpm 0.0 1=7 2=6 10=5")
+	rows := m.rows("-plain", "-i", "300", "-c", "5")
+	for i, want := range []string{"54", "54", "7", "7", "7"} {
+		if row := rows[4*i]; row[7] != want {
+			t.Errorf("tick %d: %q, want util %s", i, row, want)
+		}
+		if row := rows[4*i+1]; row[7] != "0" {
+			t.Errorf("tick %d: the neighbour: %q", i, row)
+		}
+	}
+	if n := m.stat("nvmlInit_v2"); n != 2 {
+		t.Errorf("%d sessions", n)
+	}
+}
+
+// TestDestroyedButAnswering: handles of destroyed instances were once seen to answer until the session ended.
+func TestDestroyedButAnswering(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	m.tell("gpu 0 ancient=1\nat tick 4 gone mig 0.3")
+	rows := m.rows("-plain", "-i", "300", "-c", "4")
+	if last := rows[len(rows)-1]; len(rows) != 4+4+3+3 || last[1] != "2" {
+		t.Errorf("%d rows, last %q", len(rows), last)
+	}
+}
+
+// TestDriverUpgraded: the module is replaced by one of another version, which the library of this process
+// cannot speak to. The program takes its own place with the new library, and goes on counting rows.
+func TestDriverUpgraded(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"-plain", "-csv"} {
+		m := newMachine(t, "h200-580")
+		log := filepath.Join(t.TempDir(), "log")
+		l := m.start(mode, "-i", "300", "-c", "20", "-log", log)
+		l.await("3g.71gb")
+		m.tell("unload code=1")
+		l.await("3g.71gb[ ,]+[?]")
+		m.tell("reload\nlib init=18")
+		time.Sleep(4 * time.Second) // the first new process finds no driver either
+		m.tell("lib init=0 driver=590.1")
+		rest := []string{l.await("3g.71gb[ ,]+busy")}
+		for line := range l.lines {
+			rest = append(rest, line)
+		}
+		state := l.end(nil)
+		data, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(data), "\n"); state.ExitCode() != 0 || n != 20 || !strings.Contains(string(data), `"driver":"590.1"`) ||
+			!strings.Contains(string(data), `"fault":"driver_replaced"`) {
+			t.Errorf("%s: %v, stderr %q, %d records", mode, state, l.errs.String(), n)
+		}
+		if mode == "-csv" && slices.ContainsFunc(rest, func(s string) bool { return strings.HasPrefix(s, "time,") }) {
+			t.Errorf("a second header: %q", rest)
+		}
+		if m.stat("samples")+m.stat("sessions") != 0 {
+			t.Errorf("%d samples, %d sessions are held at the end", m.stat("samples"), m.stat("sessions"))
+		}
+	}
+}
+
+// TestDriverUpgradedForGood: a run with -c ends in time although no process finds a driver any more.
+func TestDriverUpgradedForGood(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "300", "-c", "10")
+	l.await("3g.71gb")
+	m.tell("unload code=1")
+	l.await("3g.71gb +[?]")
+	m.tell("reload\nlib init=18")
+	began := time.Now()
+	for range l.lines {
+	}
+	if state := l.end(nil); state.ExitCode() != exitSilent || time.Since(began) > 15*time.Second {
+		t.Errorf("%v after %v, stderr %q", state, time.Since(began), l.errs.String())
+	}
+}
+
+// TestDashboardDriverUpgraded: the same on the screen, which is left and taken again.
+func TestDashboardDriverUpgraded(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	p, cmd := startDashboard(t, m, 160, 45)
+	p.eventually("values", func() bool { return strings.Contains(screenText(p, 160, 45), "util 54% gpm") })
+	m.tell("unload code=1")
+	p.eventually("it is gone", func() bool { return strings.Contains(screenText(p, 160, 45), "driver is not loaded") })
+	m.tell("reload\nlib init=18")
+	p.eventually("the reason", func() bool { return strings.Contains(screenText(p, 160, 45), "driver was upgraded") })
+	p.shows("\x1b[?1049l", 1)
+	m.tell("lib init=0 driver=590.1")
+	p.eventually("the new driver", func() bool {
+		s := screenText(p, 160, 45)
+		return strings.Contains(s, "driver 590.1") && strings.Contains(s, "util 54% gpm")
+	})
+	p.send("q")
+	if code := p.exits(cmd); code != 0 {
+		t.Errorf("exit %d", code)
 	}
 }

@@ -723,6 +723,7 @@ type snapshot struct {
 	proc     []process
 	notes    []string   // events since the last snapshot, one line each
 	system   *hostState // nil: not read
+	replaced bool       // the driver is not this library's any more: only a new process can read it
 	tape     tape
 }
 
