@@ -1,0 +1,309 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var soak = flag.Bool("soak", false, "run the long forms of TestNasty and TestSoak (half an hour)")
+
+// nastySeeds have found faults, or are there to find some.
+var nastySeeds = []int64{1, 2, 3, 4}
+
+// nastyMachine is a machine on which every number tells when it was read: memory in use grows by 1 MiB,
+// clocks by 0.1 MHz, power by 10 mW and GPM's activity by 0.001 % in each millisecond. An instance's memory
+// tells its incarnation too, which is the number of its profile, in millions.
+const nastyMachine = `
+lib driver=580.95.05 cuda=13000 branch=590
+gpu 0 name="NVIDIA H100" uuid=GPU-aaaa pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=60000000 reserved=0 used=ramp:0:900000:900 gfx=ramp:0:90000:900 power=ramp:0:9000000:900 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
+gpu 1 name="NVIDIA H100" uuid=GPU-bbbb pci=00000000:18:00.0 arch=9 cc=9.0 mig=on mem=60000000 reserved=0 used=ramp:0:900000:900 gfx=ramp:0:90000:900 power=ramp:0:9000000:900 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
+gpu 2 name="NVIDIA H100" uuid=GPU-cccc pci=00000000:19:00.0 arch=9 cc=9.0 mig=off mem=60000000 reserved=0 used=ramp:0:900000:900 gfx=ramp:0:90000:900 power=ramp:0:9000000:900 util=50 memutil=20 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
+gpm 2 1=ramp:0:90:90 2=50 10=3
+proc 0 pid=4000001 type=C mem=500 gi=1 ci=0
+proc 2 pid=4000002 type=C mem=600
+`
+
+// nastyInstance makes instance gpu.slot in its n-th incarnation.
+func nastyInstance(gpu, slot, n int) string {
+	return fmt.Sprintf("mig %d.%d gi=%d ci=0 profile=%dg.10gb slices=1/1 mem=60000000 used=ramp:%d:%d:900\ngpm %d.%d 1=ramp:0:90:90 2=50 10=3\n",
+		gpu, slot, slot+1, n, n*1_000_000, n*1_000_000+900_000, gpu, slot)
+}
+
+// nasty drives the source through a machine on which anything may fail or change at any time, and holds
+// every snapshot to the truth.
+type nasty struct {
+	t       *testing.T
+	r       *rand.Rand
+	control *os.File
+	there   [2][3]bool // instances
+	count   int        // of incarnations
+	offset  float64    // of the double's clock from ours, ms
+	away    int        // ticks until the driver is loaded again
+}
+
+// milliseconds is the clock of the double, from another start.
+func milliseconds() float64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return float64(ts.Sec)*1000 + float64(ts.Nsec)/1e6
+}
+
+func (n *nasty) say(format string, args ...any) {
+	if _, err := fmt.Fprintf(n.control, format+"\n", args...); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+var nastyCalls = []string{
+	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName",
+	"nvmlDeviceGetGpuInstanceId", "nvmlGpmMigSampleGet", "nvmlGpmSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetComputeRunningProcesses_v3",
+	"nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlEventSetWait_v2",
+	"nvmlInit_v2", "nvmlDeviceGetFieldValues", "nvmlSystemGetDriverVersion",
+}
+
+var nastyCodes = []int{1, 2, 3, 4, 6, 7, 9, 10, 13, 15, 16, 17, 18, 19, 20, 23, 25, 27, 999}
+
+// disturb changes the machine, at times.
+func (n *nasty) disturb(tick int) {
+	r := n.r
+	if tick < 5 {
+		return
+	}
+	if n.away > 0 {
+		if n.away--; n.away == 0 {
+			n.say("reload")
+		}
+	}
+	g, k := r.Intn(2), r.Intn(3)
+	switch r.Intn(60) {
+	case 0, 1: // one goes
+		if n.there[g][k] {
+			n.there[g][k] = false
+			n.say("gone mig %d.%d", g, k)
+		}
+	case 2, 3: // one comes
+		if !n.there[g][k] {
+			n.there[g][k] = true
+			n.count++
+			n.say("%s", nastyInstance(g, k, n.count%50+1))
+		}
+	case 4: // one takes another's place, and its handle
+		if n.there[g][k] {
+			n.count++
+			n.say("gone mig %d.%d\n%s", g, k, nastyInstance(g, k, n.count%50+1))
+		}
+	case 5:
+		n.say("lost %d", r.Intn(3))
+	case 6, 19, 20, 21:
+		n.say("unlost 0\nunlost 1\nunlost 2")
+	case 7:
+		n.say("resetreq %d", r.Intn(3))
+	case 8:
+		if n.away == 0 {
+			n.away = 1 + r.Intn(5)
+			n.say("unload code=%d", []int{1, 9, 18, 999}[r.Intn(4)])
+		}
+	case 9, 10, 11:
+		n.say("fail %s code=%d times=%d", nastyCalls[r.Intn(len(nastyCalls))], nastyCodes[r.Intn(len(nastyCodes))], 1+r.Intn(4))
+	case 12:
+		n.say("hang %s s=0.0%d times=1", nastyCalls[r.Intn(len(nastyCalls))], 1+r.Intn(9))
+	case 13:
+		n.say("gpu 2 handle=%d", []int{0, 4, 15, 999}[r.Intn(4)])
+	case 14, 22:
+		n.say("gpu 2 handle=0")
+	case 15:
+		n.say("migmode 2 %s", []string{"on", "off"}[r.Intn(2)])
+	case 16:
+		n.say("proc %d pid=%d type=C mem=%d gi=%d ci=0", g, 4000010+r.Intn(20), 100+r.Intn(9000), 1+k)
+	case 17:
+		n.say("gone proc %d pid=%d", g, 4000010+r.Intn(20))
+	case 18:
+		n.say("xid %d code=%d", r.Intn(3), 13+r.Intn(80))
+	}
+	if tick == 10 {
+		n.say("chaos seed=%d rate=10 hard=1", 1+r.Intn(1e6))
+	}
+}
+
+// readAt holds v, whose number grew by one every per milliseconds, to having been read from from to to.
+func (n *nasty) readAt(what string, number, per, from, to float64) {
+	if at := number*per + n.offset; at < from-2*per-2 || at > to+2*per+2 {
+		n.t.Errorf("%s was read %.0f ms before the tick that shows it (or after it: %.0f)", what, from-at, at-to)
+	}
+}
+
+// check holds a snapshot made from from to to to what the machine can have answered in that time.
+func (n *nasty) check(s *snapshot, from, to float64) {
+	for i := range s.dev {
+		d := &s.dev[i]
+		what := fmt.Sprintf("tick %d: %d.%d %s: ", s.seq, d.gpu, d.mig, d.profile)
+		for m, v := range d.v {
+			if number, ok := v.num(); ok && (number < metrics[m].min || number > metrics[m].max) || v.from == held && v.age > 10_500 && metric(m) != mMemTotal {
+				n.t.Errorf("%s%s is %+v", what, metrics[m].key, v)
+			}
+			if v.fresh() && d.fault == gpuLost && (d.isGPU() || !metrics[m].gpuOnly) {
+				n.t.Errorf("%slost, with %s %+v", what, metrics[m].key, v)
+			}
+		}
+		used, ok := d.v[mMemUsed].num()
+		if n.offset == 0 && d.isGPU() && d.v[mMemUsed].fresh() && to-from < 20 {
+			n.offset = (from+to)/2 - float64(used)/(1<<20)
+		}
+		if n.offset == 0 {
+			continue
+		}
+		if ok {
+			mib := float64(used) / (1 << 20)
+			if number, ok := strings.CutSuffix(d.profile, "g.10gb"); ok {
+				n, _ := strconv.Atoi(number)
+				mib -= float64(n) * 1e6
+			} else if !d.isGPU() {
+				continue // its name could not be read
+			}
+			if mib < 0 || mib >= 1e6 {
+				n.t.Errorf("%sthe memory of another instance: %d MiB", what, used>>20)
+			}
+			age := float64(d.v[mMemUsed].age)
+			slack := 0.0
+			if d.v[mMemUsed].from == held {
+				slack = 1500 // its age counts from the begin of its tick, in which calls may have hung
+			}
+			n.readAt(what+"memory", mib, 1, from-age-50, to-age+slack)
+		}
+		if v, ok := fresh(d.v[mPower]); ok {
+			n.readAt(what+"power", float64(v)/10, 1, from, to)
+		}
+		if v, ok := fresh(d.v[mClkGfx]); ok {
+			n.readAt(what+"clock", float64(v), 10, from, to)
+		}
+		if util, ok := fresh(d.v[mUtil]); ok && d.src == srcGPM {
+			const period = 90_000 // after which the ramp starts anew
+			at := float64(util) * 10
+			for n.offset+at < from-period/2 {
+				at += period
+			}
+			n.readAt(what+"GPM", at/10, 10, from, to)
+		}
+		if d.src != srcNone && !d.v[mUtil].fresh() {
+			n.t.Errorf("%ssource %s of no util", what, d.src)
+		}
+	}
+}
+
+// TestNasty: a thousand ticks for each seed, ten thousand with -soak, in a process of their own. No number may
+// be older than its tick, of another instance or another GPU, or out of range; the double must have nothing to
+// complain of and hold nothing in the end; rows, records and frames can be made of whatever is found.
+func TestNasty(t *testing.T) {
+	if seed, err := strconv.ParseInt(os.Getenv("MIG_GPU_MON_TEST_NASTY"), 10, 64); err == nil {
+		runNasty(t, seed)
+		return
+	}
+	for _, seed := range nastySeeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			m := scriptMachine(t, nastyMachine)
+			args := []string{"-test.run", "^TestNasty$", "-test.v", "-test.timeout", "30m"}
+			if *soak {
+				args = append(args, "-soak")
+			}
+			cmd := exec.Command(os.Args[0], args...)
+			cmd.Env = append(os.Environ(), m.command().Env...)
+			cmd.Env = append(cmd.Env, runAsProgram+"=", fmt.Sprintf("MIG_GPU_MON_TEST_NASTY=%d", seed), "MIG_GPU_MON_TEST_LIB="+m.lib)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("seed %d: %v\n%s", seed, err, out)
+			}
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "ticks") {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+			if m.stat("samples")+m.stat("sessions") != 0 {
+				t.Errorf("%d samples, %d sessions are held at the end", m.stat("samples"), m.stat("sessions"))
+			}
+		})
+	}
+}
+
+func runNasty(t *testing.T, seed int64) {
+	control, err := os.OpenFile(os.Getenv("FAKENVML_CONTROL"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &nasty{t: t, r: rand.New(rand.NewSource(seed)), control: control}
+	for g := range n.there {
+		for k := range n.there[g] {
+			n.there[g][k] = true
+			n.count++
+			n.say("%s", nastyInstance(g, k, n.count))
+		}
+	}
+	src := &nvmlSource{path: filepath.Join(os.Getenv("MIG_GPU_MON_TEST_LIB"), "libnvidia-ml.so.1"), procs: newProcReader(procRoot, guard), want: everything()}
+	var s, again snapshot
+	var e encoder
+	v := &view{past: newHistory(), host: &hostState{}, interval: time.Second}
+	w := sampleWriter(t, io.Discard, "umgxkwpctvei")
+	var scr screen
+	terminal := newEmulator(120, 40)
+	scr.resize(120, 40)
+	ticks := 1000
+	if *soak {
+		ticks = 10_000
+	}
+	numbers, fromGPM := 0, 0
+	for tick := 1; tick <= ticks && !t.Failed(); tick++ {
+		n.disturb(tick)
+		src.retryAt = 0 // nobody waits here
+		if tick%50 == 0 {
+			src.epoch = src.epoch.Add(-askAgain - time.Second) // a minute goes by: what was refused is asked anew
+		}
+		from := milliseconds()
+		if err := src.sample(&s); err != nil {
+			t.Fatal(err)
+		}
+		n.check(&s, from, milliseconds())
+		for i := range s.dev {
+			if s.dev[i].v[mMemUsed].fresh() {
+				numbers++
+			}
+			if s.dev[i].src == srcGPM {
+				fromGPM++
+			}
+		}
+		line := e.encode(&s, nil)
+		if err := decode(line, &again); err != nil || !bytes.Equal(line, new(encoder).encode(&again, nil)) {
+			t.Errorf("tick %d: %v: %s", tick, err, line)
+		}
+		_ = w.tick(&s)
+		v.snap, v.now, v.rows, v.mode = &s, s.at, v.rows[:0], viewMode(tick)%viewModes
+		for i := range s.dev {
+			v.rows = append(v.rows, listed{device: s.dev[i]})
+		}
+		v.sel = n.r.Intn(len(v.rows)+1) - 1
+		addTick(v.past, s.at, time.Second, &s, v.host)
+		paint(&scr.want, v)
+		if err := scr.flush(terminal); err != nil || terminal.err != nil {
+			t.Errorf("tick %d: %v %v", tick, err, terminal.err)
+		}
+		if n.r.Intn(4) == 0 {
+			time.Sleep(115 * time.Millisecond) // for GPM
+		}
+	}
+	src.close()
+	t.Logf("%d ticks, %d fresh memory readings, %d GPM readings, %d incarnations", ticks, numbers, fromGPM, n.count)
+	if numbers < ticks || fromGPM < ticks/20 {
+		t.Error("hardly anything could be read: the machine is too nasty to tell")
+	}
+}
