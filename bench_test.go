@@ -142,7 +142,7 @@ func BenchmarkRecord(b *testing.B) {
 		p := &promFile{shows: func(*device) bool { return true }}
 		b.ReportAllocs()
 		for b.Loop() {
-			p.format(s, false)
+			p.format(s)
 		}
 	})
 }

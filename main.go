@@ -15,10 +15,12 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -46,11 +48,15 @@ func versionText() string {
 	if version != "" {
 		return version
 	}
+	return builtVersion()
+}
+
+var builtVersion = sync.OnceValue(func() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}
 	return "(devel)"
-}
+})
 
 func main() {
 	defer crash()
@@ -116,8 +122,8 @@ on a terminal (? shows the keys), rows in a pipe or with one of these:
   -o D|T|DT|I|E   time in front: date, time, both, ISO 8601, epoch seconds
   -f FILE         append to FILE instead of standard output
   -log FILE       append a JSON object per tick beside whatever is shown
-  -prom FILE      keep FILE.prom up to date for Prometheus' node_exporter
-  -replay FILE    play what -log or gpur recorded, on screen or as rows
+  -prom F.prom    keep F.prom up to date for Prometheus' node_exporter
+  -replay FILE    play what -log or gpur recorded, on the screen or as rows
   -demo           play a simulated machine; needs no GPU
   -gpm auto|on|off  GPM from driver 550 on, from 525 on, or not at all
   -nvml-path F    the libnvidia-ml.so.1 to use, instead of searching
@@ -201,7 +207,7 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	case given["s"] && *letters == "help":
 		return nil, show(stdout, groupHelp())
 	case fs.NArg() > 0:
-		return nil, badUsage("mig-gpu-mon -h lists the flags", "unexpected argument %q", fs.Arg(0))
+		return nil, badUsage("mig-gpu-mon -h lists the flags; -replay FILE plays a recording", "unexpected argument %q", fs.Arg(0))
 	case given["d"]:
 		return nil, badUsage(intervalHint, "-d %s: there is no -d", *delay)
 	case given["i"] && given["interval"]:
@@ -216,6 +222,10 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		return nil, badUsage("each row has its time anyway", "-%s and -o exclude each other", chosen[0])
 	case given["id"] && strings.Trim(*ids, ", ") == "":
 		return nil, badUsage("leave -id out to see all", "-id is empty")
+	case emptyPath(c, given) != "":
+		return nil, badUsage("it takes the name of a file", "-%s is empty", emptyPath(c, given))
+	case sameTarget(c) != "":
+		return nil, badUsage("each needs a file of its own", "%s are the same file", sameTarget(c))
 	case given["prom"] && !strings.HasSuffix(c.promFile, ".prom"):
 		return nil, badUsage("node_exporter reads files that are called *.prom only", "-prom %s: not called *.prom", c.promFile)
 	}
@@ -234,6 +244,35 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		*stampName = "?"
 	}
 	return c, c.choose(*ids, *interval, *letters, *stampName, *gpm)
+}
+
+// emptyPath is a flag that was given the empty text as the name of a file, as a script does that has not set
+// its variable.
+func emptyPath(c *config, given map[string]bool) string {
+	for name, path := range map[string]string{
+		"f": c.file, "log": c.logFile, "prom": c.promFile, "replay": c.replay, "debug": c.debugFile, "nvml-path": c.nvmlPath,
+	} {
+		if given[name] && path == "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// sameTarget are two flags that name one file, of which one would spoil what the other writes or reads.
+func sameTarget(c *config) string {
+	seen := map[string]string{}
+	for _, f := range [][2]string{{"-f", c.file}, {"-log", c.logFile}, {"-prom", c.promFile}, {"-debug", c.debugFile}, {"-replay", c.replay}} {
+		path, err := filepath.Abs(f[1])
+		if f[1] == "" || err != nil || strings.HasPrefix(path, "/dev/") {
+			continue
+		}
+		if other := seen[path]; other != "" {
+			return other + " and " + f[0]
+		}
+		seen[path] = f[0]
+	}
+	return ""
 }
 
 // playable refuses what makes no sense when a recording is played.
@@ -307,6 +346,8 @@ func parseInterval(text string) (time.Duration, error) {
 // run is the program: it answers the exit code, above 128 to die of that signal.
 func run(args []string, stdout *os.File, stderr io.Writer) int {
 	debug.SetGCPercent(10) // a small heap: what is collected here lives for one tick
+	// A limit on the size of files is an error of a write then, and does not end the program.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	c, err := parse(args, stdout)
 	if errors.Is(err, errShown) {
 		return exitOK
@@ -316,8 +357,12 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	}
 	out := stdout
 	if c.file != "" {
+		mode := os.FileMode(0o644)
+		if c.kind == jsonRows {
+			mode = 0o600 // as -log: it has the command lines of all
+		}
 		// Not blocking, so that a FIFO that nobody reads is an error now and not a program that hangs.
-		if out, err = os.OpenFile(c.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o644); err != nil {
+		if out, err = os.OpenFile(c.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, mode); err != nil {
 			return fail(stderr, fmt.Errorf("opening -f file: %w", err))
 		}
 	}
@@ -349,7 +394,10 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 		src.leave = t.leave
 		return newScreenLoop(c, t, &x, stderr).run(src)
 	}
-	l := newTextLoop(c, out, stdout, &x, stderr)
+	l, err := newTextLoop(c, out, stdout, &x, stderr)
+	if err != nil {
+		return fail(stderr, err)
+	}
 	src.want = l.w.wanted()
 	if c.kind == jsonRows || x.any() {
 		src.want = everything()
@@ -385,7 +433,14 @@ func play(c *config, out, stdout *os.File, stderr io.Writer, screen bool, x *exp
 	if screen {
 		return newScreenLoop(c, openTerminal(os.Stdin, stdout), x, stderr).run(src)
 	}
-	return newTextLoop(c, out, stdout, x, stderr).replay(src)
+	l, err := newTextLoop(c, out, stdout, x, stderr)
+	if err != nil {
+		return fail(stderr, err)
+	}
+	if c.kind == csvRows && c.demo {
+		fmt.Fprintln(stderr, "mig-gpu-mon: "+demoLabel) // there are no # lines to say so
+	}
+	return l.replay(src)
 }
 
 // sameFile says that in is the regular file out.
@@ -440,9 +495,8 @@ const restartHint = "the driver was upgraded: restart mig-gpu-mon"
 type exports struct {
 	log     *logFile
 	prom    *promFile
-	stays   bool // the file of -prom outlives the run
-	broken  bool // the file of -prom could not be written last
-	stopped bool // the log was given up
+	logOff  string // why the log was given up
+	promOff string // why there is no file for Prometheus at the moment
 }
 
 // open opens what c names.
@@ -456,46 +510,40 @@ func (x *exports) open(c *config) (err error) {
 		if x.prom, err = openProm(c.promFile); err != nil {
 			return err
 		}
-		x.stays = c.count > 0
-		if !x.stays {
-			removeProm = x.prom.remove
+		if c.count == 0 {
+			removeProm = func() { _ = x.prom.remove() }
+			// A pipe that was closed is an error of a write then, and does not end the program before this.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 		}
 	}
-	// A limit on file sizes is an error of a write then, and does not end the program.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	return nil
 }
 
 func (x *exports) any() bool { return x.log != nil || x.prom != nil }
 
-// write passes s on. silent says that no answer is behind it. A log that cannot be written is given up; a file
-// for Prometheus is taken away, since it would tell of old times, and tried again. The answer is what to say.
-func (x *exports) write(s *snapshot, shows func(*device) bool, silent bool) (says []string) {
-	if x.log != nil && !s.at.IsZero() {
-		if err := x.log.write(s, shows); err != nil {
-			x.log.f.Close()
-			x.log, x.stopped = nil, true
-			says = append(says, "logging stopped: "+cause(err))
-		}
-	}
-	return append(says, x.export(s, shows, silent)...)
+// trouble is what is wrong with the files, empty if nothing is.
+func (x *exports) trouble() string {
+	return strings.Trim(x.logOff+"; "+x.promOff, "; ")
 }
 
-// export is write for Prometheus alone.
-func (x *exports) export(s *snapshot, shows func(*device) bool, silent bool) (says []string) {
-	if x.prom == nil {
-		return nil
-	}
-	x.prom.shows = shows
-	err := x.prom.write(s, silent)
-	if err != nil {
-		x.prom.remove()
-		if !x.broken {
-			says = append(says, "-prom file removed: "+cause(err))
+// write passes s on. A log that cannot be written is given up; a file for Prometheus is taken away, since it
+// would tell of old times, and tried again each time.
+func (x *exports) write(s *snapshot, shows func(*device) bool) {
+	if x.log != nil {
+		if err := x.log.write(s, shows); err != nil {
+			x.log.f.Close()
+			x.log, x.logOff = nil, "logging stopped: "+cause(err)
 		}
 	}
-	x.broken = err != nil
-	return says
+	if x.prom != nil {
+		x.promOff = ""
+		if err := x.prom.write(s, shows); err != nil {
+			x.promOff = "-prom file removed: " + cause(err)
+			if x.prom.remove() != nil {
+				x.promOff = "-prom file is out of date: " + cause(err)
+			}
+		}
+	}
 }
 
 // cause is err without the names of files, for a line that has little room.
@@ -686,16 +734,19 @@ type textLoop struct {
 
 	silent   bool      // rows of "-" are being written
 	replaced bool      // the driver was, see handover
+	trouble  string    // with the files beside, as told last
+	quiet    snapshot  // what a tick without an answer shows
 	lacked   bool      // the last rows lacked a reading
 	ticked   time.Time // when the last tick was
 	primed   bool      // the first snapshot, which starts the first interval, is there
 	ticks    int       // rows' ticks so far
 	end      time.Time // of a run with -c, once it is known
 	pending  []string  // notes that no row has carried yet
+	told     []string  // lines written between rows, which no record has carried yet
 }
 
 // newTextLoop makes the rows that c asks for, written to out. It has no source yet.
-func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) *textLoop {
+func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) (*textLoop, error) {
 	w := &textWriter{
 		out: out, kind: c.kind, columns: c.columns, gpuRows: c.gpuRows, stamp: c.stamp, zone: time.Local,
 		shows: func(*device) bool { return true },
@@ -707,16 +758,38 @@ func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) 
 	}
 	if info, err := out.Stat(); err == nil && c.file != "" && info.Mode().IsRegular() && info.Size() > 0 {
 		w.headed = true // a csv file has one header, however many runs append to it
+		if c.kind == csvRows && !hasHeader(c.file, w.csvHeader()) {
+			return nil, badUsage("write to another file, or choose the columns that it has with -s", "-f %s: has other columns", c.file)
+		}
 	}
 	w.headed = w.headed || c.from.ticks > 0
 	if c.kind == procRows {
 		w.columns = procColumns
 	}
-	return &textLoop{c: c, w: w, x: x, stderr: stderr, ticks: c.from.ticks}
+	return &textLoop{c: c, w: w, x: x, stderr: stderr, ticks: c.from.ticks}, nil
+}
+
+// hasHeader says that the file begins with header.
+func hasHeader(path, header string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, len(header))
+	_, err = io.ReadFull(f, start)
+	return err == nil && string(start) == header
 }
 
 // replay writes the rows of a recording as fast as it can be read; it answers the exit code.
 func (l *textLoop) replay(src *replaySource) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	guard(func() {
+		sig := <-signals
+		removeProm()
+		die(sig.(syscall.Signal))
+	})
 	var s snapshot
 	var last time.Time
 	for {
@@ -728,9 +801,6 @@ func (l *textLoop) replay(src *replaySource) int {
 		code := exitOK
 		switch {
 		case errors.Is(err, io.EOF):
-			if src.bad != nil {
-				code = fail(l.stderr, fmt.Errorf("reading recording: %w", src.bad))
-			}
 		case err != nil:
 			code = fail(l.stderr, err)
 		default:
@@ -742,7 +812,7 @@ func (l *textLoop) replay(src *replaySource) int {
 			continue
 		}
 		if src.skipped > 0 {
-			fmt.Fprintf(l.stderr, "mig-gpu-mon: skipped %d line%s that no record was in\n", src.skipped, plural(src.skipped))
+			fmt.Fprintf(l.stderr, "mig-gpu-mon: skipped %d line%s of the recording: not records\n", src.skipped, plural(src.skipped))
 		}
 		return code
 	}
@@ -774,7 +844,7 @@ func (l *textLoop) run() int {
 			h.ticks, h.deadline = l.ticks, l.end
 			says := fmt.Sprintf("%s (%v)", restartHint, h.exec())
 			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
-			code = l.written(l.w.comment(says))
+			code = l.tell(says)
 			again = nil
 		case a := <-l.answers:
 			if a.err != nil && l.c.from.tries > 0 {
@@ -902,6 +972,12 @@ func (l *textLoop) signalled(o order, says string) int {
 		l.pending = append(l.pending, says)
 		return -1
 	}
+	return l.tell(says)
+}
+
+// tell writes a line between rows. The next record carries it too.
+func (l *textLoop) tell(says string) int {
+	l.told = append(l.told, says)
 	return l.written(l.w.comment(says))
 }
 
@@ -933,28 +1009,12 @@ func (l *textLoop) tick() int {
 	if !l.primed || !l.overdue() {
 		return -1
 	}
+	l.quiet.quiet(l.last, driverSilent, now)
 	if !l.silent {
 		l.silent = true
-		l.blank(l.last)
-		l.last.notes = append(l.last.notes[:0], "driver silent since "+l.asked.In(l.w.zone).Format(isoTime))
-	} else {
-		l.last.notes = l.last.notes[:0]
+		l.quiet.notes = append(l.quiet.notes, "driver silent since "+l.asked.In(l.w.zone).Format(isoTime))
 	}
-	l.last.at = now
-	return l.rows(l.last)
-}
-
-// blank makes every value of s absent: these rows have no answer behind them.
-func (l *textLoop) blank(s *snapshot) {
-	for i := range s.dev {
-		d := &s.dev[i]
-		d.src = srcNone
-		d.fault = driverSilent
-		for m := range d.v {
-			d.v[m] = lack(driverSilent)
-		}
-	}
-	s.proc = s.proc[:0]
+	return l.rows(&l.quiet)
 }
 
 // answer receives a snapshot: the first starts the first interval, the others are rows, unless rows of "-"
@@ -975,7 +1035,7 @@ func (l *textLoop) answer(s *snapshot) int {
 		l.silent = false
 		// Part of what it says was read before the silence, so it makes no row.
 		l.pending = append(l.pending, s.notes...)
-		return l.written(l.w.comment(fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond))))
+		return l.tell(fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond)))
 	}
 	return l.rows(s)
 }
@@ -1054,11 +1114,21 @@ func knownIDs(s *snapshot) []string {
 // rows writes s and counts the tick.
 func (l *textLoop) rows(s *snapshot) int {
 	s.notes = append(l.pending, s.notes...)
-	l.pending = nil
+	recorded := append(l.told, s.notes...)
+	l.pending, l.told = nil, nil
+	if l.w.kind == jsonRows {
+		s.notes = recorded
+	}
 	if code := l.written(l.w.tick(s)); code >= 0 {
 		return code
 	}
-	for _, says := range l.x.write(s, l.w.shows, l.silent) {
+	s.notes = recorded
+	l.x.write(s, l.w.shows)
+	if says := l.x.trouble(); says != l.trouble {
+		l.trouble = says
+		if says == "" {
+			says = "-prom file is back"
+		}
 		fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
 		l.pending = append(l.pending, says)
 	}
@@ -1069,7 +1139,7 @@ func (l *textLoop) rows(s *snapshot) int {
 		return -1
 	case l.lacked:
 		return exitSilent
-	case l.x.stopped || l.x.broken:
+	case l.trouble != "":
 		return exitFailed // the rows are whole, what was asked for beside them is not
 	}
 	return exitOK
@@ -1122,6 +1192,9 @@ type screenLoop struct {
 	chosen     deviceID // of the selection, which follows the device and not its number
 	known      []listed // rows of the snapshot before
 	gone       []listed // instances that were removed lately
+	quiet      snapshot // what is recorded of a tick without an answer
+	notes      []string // events of which only this loop knows, not recorded yet
+	listMode   viewMode // of the lists, the one that Esc goes back to
 	primed     bool     // the first snapshot is there
 	noticeTill time.Time
 	slot       int  // of history, of the tick that asked
@@ -1147,6 +1220,7 @@ func newScreenLoop(c *config, t *terminal, x *exports, stderr io.Writer) *screen
 	l := &screenLoop{c: c, x: x, stderr: stderr, term: t, past: newHistory(), hosts: newHostReader(procRoot, cgroupRoot)}
 	l.scr.mono = c.noColor || colourless(os.Getenv)
 	l.scr.ascii = c.ascii || asciiOnly(os.Getenv)
+	l.listMode = viewNode
 	l.v = view{host: &l.host, past: l.past, interval: c.interval, sel: -1, ascii: l.scr.ascii, pss: c.pss}
 	if c.paced {
 		l.pace = c.interval
@@ -1179,7 +1253,9 @@ func (l *screenLoop) start(src source) (urgent, cont chan os.Signal, keys chan [
 	l.resume = time.NewTimer(time.Hour)
 	l.resume.Stop()
 	l.sampler = startSampler(src)
-	if _, l.tape = src.(*replaySource); !l.tape {
+	if _, l.tape = src.(*replaySource); l.tape {
+		l.v.replay = true
+	} else {
 		now := time.Now()
 		l.hosts.read(&l.host, now)
 		l.slot = l.past.tick(now, l.v.interval, &l.host)
@@ -1192,8 +1268,8 @@ func (l *screenLoop) start(src source) (urgent, cont chan os.Signal, keys chan [
 func (l *screenLoop) run(src source) (code int) {
 	defer func() {
 		l.term.leave()
-		if l.v.broken != "" {
-			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+l.v.broken)
+		if says := l.x.trouble(); says != "" {
+			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
 		}
 	}()
 	urgent, cont, keys := l.start(src)
@@ -1210,12 +1286,15 @@ func (l *screenLoop) run(src source) (code int) {
 		select {
 		case <-again:
 			l.term.leave()
-			l.v.broken = fmt.Sprintf("%s (%v)", restartHint, l.c.from.exec())
-			code = exitFailed
+			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.c.from.exec()))
 		case a := <-l.answers:
 			if a.err != nil && l.c.from.tries > 0 {
 				again = time.After(l.c.from.wait())
 				continue
+			}
+			if l.tape && a.err != nil && l.v.snap != nil {
+				l.ends(a.err)
+				break
 			}
 			if a.err != nil {
 				l.term.leave()
@@ -1317,6 +1396,7 @@ func (l *screenLoop) release(yes bool) {
 		return
 	}
 	l.v.paused = yes
+	l.notes = append(l.notes, map[bool]string{true: "released: the NVML session is closed", false: "resumed"}[yes])
 }
 
 // testOnlyTick lets a test make the loop itself panic.
@@ -1331,14 +1411,34 @@ func (l *screenLoop) tick() (wait bool) {
 	l.askShares()
 	slot := l.past.tick(now, l.v.interval, &l.host)
 	if l.v.paused || !l.asked.IsZero() {
-		if l.v.paused || now.Sub(l.asked) >= patience(l.v.interval) {
-			l.broke(l.x.export(l.last, l.c.shows, true))
-		}
+		l.recordQuiet(now)
 		return false
 	}
 	l.slot = slot
 	l.ask()
 	return true
+}
+
+// recordQuiet records that there is no answer, once the driver counts as silent or is released.
+func (l *screenLoop) recordQuiet(now time.Time) {
+	why := driverSilent
+	if l.v.paused {
+		why = released
+	}
+	if l.primed && (l.v.paused || now.Sub(l.asked) >= patience(l.v.interval)) {
+		l.quiet.quiet(l.last, why, now)
+		l.record(&l.quiet)
+	}
+}
+
+// record passes s to the files beside, with what happened in this loop.
+func (l *screenLoop) record(s *snapshot) {
+	if l.x.any() {
+		s.notes = append(l.notes, s.notes...)
+		l.x.write(s, l.c.shows)
+	}
+	l.notes = nil
+	l.v.broken = l.x.trouble()
 }
 
 // walks is where the PSS sampler answers, nil before it was started.
@@ -1376,26 +1476,24 @@ func (l *screenLoop) answer(s *snapshot) int {
 		s.interval, s.system = l.v.interval, &l.host
 	}
 	l.past.fill(l.slot, s)
-	if !l.primed {
+	first := !l.primed
+	if first {
 		l.primed = true
 		if code := l.begin(s); code >= 0 {
 			return code
 		}
 	}
-	l.broke(l.x.write(s, l.c.shows, false))
 	l.v.snap = s
 	l.list(s)
-	if n := len(s.notes); n > 0 {
-		l.say(s.notes[n-1])
+	if n := len(s.notes); n > 1 {
+		l.say(fmt.Sprintf("%s (and %d more)", s.notes[n-1], n-1))
+	} else if n == 1 {
+		l.say(s.notes[0])
+	}
+	if !first || l.tape { // the first is for what needs two samples, and is followed at once
+		l.record(s)
 	}
 	return -1
-}
-
-// broke shows what went wrong with the files beside, for good.
-func (l *screenLoop) broke(says []string) {
-	if len(says) > 0 {
-		l.v.broken = says[len(says)-1]
-	}
 }
 
 // play takes the record s: the host and the place in history are its own, and so is the time of the next.
@@ -1404,18 +1502,35 @@ func (l *screenLoop) play(s *snapshot) {
 	if s.system != nil {
 		l.host = *s.system
 	}
-	if l.back {
-		l.back = false
-		l.past.rewind(s.at)
+	there := false
+	switch {
+	case l.back:
+		there = l.past.undo(s.at)
 		l.known, l.gone = l.known[:0], nil
+	case s.tape.anew:
+		*l.past = *newHistory()
+		l.known, l.gone = l.known[:0], nil
+		l.say("the demo begins again")
 	}
+	l.back = false
 	if s.interval > 0 {
 		l.v.interval = s.interval
 	} else if l.v.snap == nil && s.tape.next > 0 { // gpur does not tell it
 		l.v.interval = min(max(s.tape.next, minInterval), maxInterval)
 	}
-	l.slot = l.past.tick(s.at, l.v.interval, &l.host)
+	if l.slot = l.past.slot; !there {
+		l.slot = l.past.tick(s.at, l.v.interval, &l.host)
+	}
 	l.cue(s)
+}
+
+// ends keeps the last record on the screen when there is no other, or none that can be read.
+func (l *screenLoop) ends(err error) {
+	l.asked, l.back, l.due = time.Time{}, false, time.Time{}
+	l.v.snap.tape.next = 0
+	if !errors.Is(err, io.EOF) {
+		l.say(err.Error())
+	}
 }
 
 // cue sets when the record after s is shown.
@@ -1454,11 +1569,14 @@ func (l *screenLoop) control(k key) bool {
 		if s == nil || !l.asked.IsZero() || k == '.' && s.tape.next == 0 {
 			break
 		}
-		l.back = k == ','
-		if l.back && !l.order(orderBack) {
+		if k == ',' && !s.tape.back {
+			l.say("this recording goes back no further")
 			break
 		}
-		l.ask()
+		l.back = k == ',' && l.order(orderBack)
+		if l.back || k == '.' {
+			l.ask()
+		}
 	case 'm':
 		l.say("a recording has no PSS")
 	default:
@@ -1470,7 +1588,7 @@ func (l *screenLoop) control(k key) bool {
 
 // clock is the time of what is shown.
 func (l *screenLoop) clock() time.Time {
-	if l.tape && l.last != nil {
+	if l.tape {
 		return l.last.at
 	}
 	return time.Now()
@@ -1644,7 +1762,7 @@ func (l *screenLoop) key(k key, seq []byte, cont <-chan os.Signal) int {
 		l.setMode(viewDetail)
 	case keyEsc:
 		if l.v.mode == viewDetail {
-			l.setMode(viewNode)
+			l.setMode(l.listMode)
 		}
 	case 's':
 		l.v.sort = (l.v.sort + 1) % sortOrders
@@ -1665,6 +1783,9 @@ func (l *screenLoop) key(k key, seq []byte, cont <-chan os.Signal) int {
 
 func (l *screenLoop) setMode(m viewMode) {
 	l.picked = true
+	if l.v.mode != viewDetail {
+		l.listMode = l.v.mode
+	}
 	l.v.mode = m
 	l.relist()
 }

@@ -514,14 +514,19 @@ func (c *column) append(b []byte, s *snapshot, d *device) []byte {
 	return d.v[c.m].append(b, metrics[c.m].unit)
 }
 
+// csvHeader is the first line of a csv file.
+func (w *textWriter) csvHeader() string {
+	header := "time"
+	for _, c := range w.columns {
+		header += "," + c.name
+	}
+	return header + "\n"
+}
+
 // csv writes the rows comma-separated, the time first, nothing for unknown.
 func (w *textWriter) csv(s *snapshot) {
 	if !w.started && !w.headed {
-		w.b = append(w.b, "time"...)
-		for _, c := range w.columns {
-			w.b = append(append(w.b, ','), c.name...)
-		}
-		w.b = append(w.b, '\n')
+		w.b = append(w.b, w.csvHeader()...)
 	}
 	at := s.at.In(w.zone)
 	for i := range s.dev {
@@ -556,7 +561,7 @@ func csvField(b []byte, start int) []byte {
 // procColumns stand above process rows.
 var procColumns = append(slices.Clone(idColumns),
 	column{name: "pid", unit: "#", width: 8}, column{name: "type", unit: "C/G/M", width: 5},
-	column{name: "user", unit: "name", width: 10}, column{name: "job", unit: "id", width: 12},
+	column{name: "user", unit: "name", width: 10}, column{name: "job", unit: "id", width: 19},
 	column{name: "fb", unit: "MiB", width: 6}, column{name: "rss", unit: "MiB", width: 7},
 	column{name: "cpu", unit: "%", width: 5}, column{name: "time", unit: "s", width: 7},
 	column{name: "command", unit: "name", width: 7})

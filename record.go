@@ -1,7 +1,7 @@
 // record.go owns snapshots outside this process: the JSON lines of -log and -json, replaying them and the
 // recordings of gpur, the demonstration that is built in, and the file for Prometheus.
 //
-// Invariants: decode(encode(snapshot)) equals the snapshot, origins and reasons included (its time to the
+// Invariants: decode(encode(snapshot)) equals the snapshot, origins and reasons included (times to the
 // millisecond); encoding allocates nothing in the long run; a number from a recording passes the gate of its
 // metric like one from a driver, and what a recording lacks stays unknown; a reader of a file finds whole lines
 // and whole files.
@@ -10,6 +10,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"encoding/json"
@@ -54,12 +55,10 @@ func (e *encoder) encode(s *snapshot, shows func(*device) bool) []byte {
 	e.str("driver", s.driver)
 	e.str("host", s.host)
 	e.str("cuda", s.cuda)
-	e.int("seq", int64(s.seq))
+	e.count("seq", int(s.seq))
 	e.millis("interval_ms", s.interval)
 	e.millis("window_ms", s.window)
-	if s.hidden > 0 {
-		e.int("hidden_gpus", int64(s.hidden))
-	}
+	e.count("hidden_gpus", s.hidden)
 	e.open("gpus", '[')
 	e.place = e.place[:0]
 	n := 0
@@ -132,8 +131,20 @@ func (e *encoder) known(k string, n int) {
 	}
 }
 
+// count writes n unless it is 0, which says no more than leaving it out.
+func (e *encoder) count(k string, n int) {
+	if n != 0 {
+		e.int(k, int64(n))
+	}
+}
+
+// millis writes a time span, null for none.
 func (e *encoder) millis(k string, d time.Duration) {
 	e.key(k)
+	if d == 0 {
+		e.b = append(e.b, "null"...)
+		return
+	}
 	e.b = appendDecimal(e.b, d.Microseconds(), 3)
 }
 
@@ -227,9 +238,9 @@ func (e *encoder) device(d *device) {
 	e.known("minor", d.minor)
 	e.str("arch", d.arch)
 	e.str("compute_capability", d.cc)
-	e.known("gi_slices", d.gSlices-1+min(d.gSlices, 1))
-	e.known("ci_slices", d.cSlices-1+min(d.cSlices, 1))
-	e.known("sms", d.sms-1+min(d.sms, 1))
+	e.count("gi_slices", d.gSlices)
+	e.count("ci_slices", d.cSlices)
+	e.count("sms", d.sms)
 	e.onOff("mig_mode", d.migOn)
 	e.onOff("mig_pending", d.migNext)
 	e.yes("memory_shared", d.mates)
@@ -254,11 +265,11 @@ func (e *encoder) gpurs(d *device) {
 		key string
 		m   metric
 	}{{"pcie_rx_kbs", mPcieRx}, {"pcie_tx_kbs", mPcieTx}} {
-		if n, ok := d.v[k.m].num(); ok {
+		if n, ok := fresh(d.v[k.m]); ok {
 			e.int(k.key, n/1024)
 		}
 	}
-	if n, ok := d.v[mPState].num(); ok {
+	if n, ok := fresh(d.v[mPState]); ok {
 		e.key("perf_level")
 		e.b = append(strconv.AppendInt(append(e.b, '"', 'P'), n, 10), '"')
 	}
@@ -331,7 +342,9 @@ func (e *encoder) process(p *process, d *device) {
 	if p.known {
 		e.key("user")
 		e.b = appendQuoted(e.b, p.user)
-		e.str("job", strings.TrimPrefix(p.job, "-"))
+		if p.job != "-" {
+			e.str("job", p.job)
+		}
 		e.str("command", p.command)
 		e.int("start_ticks", int64(p.start))
 		if strings.HasPrefix(p.job, "docker:") {
@@ -351,13 +364,15 @@ func (e *encoder) process(p *process, d *device) {
 	e.close('}')
 }
 
+const coreKey = "cpu_pct" // of a core, and of all of them
+
 // systemKeys are the host's values in records.
 var systemKeys = [...]struct {
 	key string
 	m   metric
 	of  func(*hostState) *value
 }{
-	{"cpu_pct", mHostCPU, func(h *hostState) *value { return &h.cpu }},
+	{coreKey, mHostCPU, func(h *hostState) *value { return &h.cpu }},
 	{"cpu_limit_pct", mCPU, func(h *hostState) *value { return &h.cpuLimit }},
 	{"mem_total_bytes", mHostMem, func(h *hostState) *value { return &h.memTotal }},
 	{"mem_used_bytes", mHostMem, func(h *hostState) *value { return &h.memUsed }},
@@ -380,7 +395,7 @@ func (e *encoder) system(h *hostState) {
 	for i, v := range h.cores {
 		e.open("", '{')
 		e.int("core", int64(h.coreIDs[i]))
-		e.values = append(e.values[:0], named{systemKeys[0].key, percent, v})
+		e.values = append(e.values[:0], named{coreKey, percent, v})
 		e.origins()
 		e.close('}')
 	}
@@ -450,7 +465,7 @@ func newValues(o object, gpur bool) values {
 	v := values{object: o, absent: o.object("absent"), held: o.object("held"), heldWhy: o.object("held_why"), gpur: gpur}
 	for _, raw := range o.list("estimated") {
 		var key string
-		if json.Unmarshal(raw, &key) == nil {
+		if len(v.estimated) < int(metricCount) && json.Unmarshal(raw, &key) == nil {
 			v.estimated = append(v.estimated, key)
 		}
 	}
@@ -500,6 +515,7 @@ func (o object) reason(k string) reason {
 const (
 	maxDevices   = 4096
 	maxProcesses = 1 << 16
+	maxNotes     = 1000
 )
 
 var (
@@ -531,6 +547,9 @@ func decode(line []byte, s *snapshot) error {
 	s.seq = uint64(top.int("seq", 0))
 	s.backend, s.driver, s.host, s.cuda = top.text("backend"), top.text("driver"), top.text("host"), top.text("cuda")
 	s.interval, s.window = top.millis("interval_ms"), top.millis("window_ms")
+	if s.interval < time.Millisecond || s.interval > 24*time.Hour {
+		s.interval = 0
+	}
 	s.hidden = top.small("hidden_gpus", 0)
 	for i, raw := range gpus {
 		var o object
@@ -562,7 +581,7 @@ func decode(line []byte, s *snapshot) error {
 	}
 	for _, raw := range top.list("notes") {
 		var text string
-		if json.Unmarshal(raw, &text) == nil {
+		if len(s.notes) < maxNotes && json.Unmarshal(raw, &text) == nil {
 			s.notes = append(s.notes, printable(text))
 		}
 	}
@@ -643,16 +662,10 @@ func countRows(dev []device) {
 // countProcesses counts those that a record of gpur lists for each GPU. An empty list may also mean that it
 // could not be read, so it tells nothing.
 func countProcesses(s *snapshot) {
-	for i := range s.dev {
-		n := 0
-		for _, p := range s.proc {
-			if p.dev == i {
-				n++
-			}
-		}
-		if n > 0 {
-			s.dev[i].v[mProcs] = measure(mProcs, int64(n))
-		}
+	for i := range s.proc {
+		v := &s.dev[s.proc[i].dev].v[mProcs]
+		n, _ := v.num()
+		*v = measure(mProcs, n+1)
 	}
 }
 
@@ -704,7 +717,7 @@ func decodeSystem(o object) *hostState {
 			break
 		}
 		one := newValues(core, false)
-		h.cores = append(h.cores, one.value(systemKeys[0].key, mHostCPU, lack(notRead)))
+		h.cores = append(h.cores, one.value(coreKey, mHostCPU, lack(notRead)))
 		h.coreIDs = append(h.coreIDs, core.small("core", 0))
 	}
 	return h
@@ -713,6 +726,7 @@ func decodeSystem(o object) *hostState {
 // replaySource plays a recording: each sample is its next record. What is no record is skipped and counted.
 type replaySource struct {
 	label   string
+	name    string // for errors
 	in      io.Reader
 	seeker  io.Seeker // nil if in cannot be read again
 	size    int64     // 0 unknown
@@ -729,6 +743,7 @@ type replaySource struct {
 	first   time.Time     // of the first record
 	ahead   snapshot      // the record that is sampled next
 	ended   bool          // there is none
+	anew    bool          // and it is the first one again
 }
 
 const (
@@ -741,17 +756,20 @@ var demoRecording []byte
 
 const demoLabel = "demo (simulated)"
 
-// openReplay opens the recording at path, which has at least one record.
+// openReplay opens the recording at path, which has at least one record; "-" is standard input.
 func openReplay(path string) (*replaySource, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("opening recording: %w", err)
+	f := os.Stdin
+	if path != "-" {
+		var err error
+		if f, err = os.Open(path); err != nil {
+			return nil, fmt.Errorf("opening recording: %w", err)
+		}
 	}
-	s := &replaySource{label: "replay", in: f}
+	s := &replaySource{label: "replay", name: path, in: f}
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		s.seeker, s.size = f, info.Size()
 	}
-	return s, s.begin(path)
+	return s, s.begin()
 }
 
 // openDemo opens the recording that is built in.
@@ -765,43 +783,62 @@ func openDemo(loops bool) (*replaySource, error) {
 		return nil, fmt.Errorf("unpacking the demo: %w", err)
 	}
 	in := bytes.NewReader(text)
-	s := &replaySource{label: demoLabel, in: in, seeker: in, size: in.Size(), loops: loops}
-	return s, s.begin("demo")
+	s := &replaySource{label: demoLabel, name: "demo", in: in, seeker: in, size: in.Size(), loops: loops}
+	return s, s.begin()
 }
 
 // begin finds the first record.
-func (s *replaySource) begin(name string) error {
+func (s *replaySource) begin() error {
 	s.r = bufio.NewReaderSize(s.in, 64<<10)
+	start, _ := s.r.Peek(2)
+	packed := string(start) == "\x1f\x8b"
 	s.read()
 	switch {
 	case !s.ended:
 		s.first = s.ahead.at
 		return nil
 	case s.bad != nil:
-		return fmt.Errorf("reading recording %s: %w", name, s.bad)
+		return s.trouble()
 	case s.newer:
-		return fmt.Errorf("reading recording %s: %w", name, errNewer)
+		return fmt.Errorf("reading recording %s: %w", s.name, errNewer)
+	case packed:
+		return fmt.Errorf("reading recording %s: it is compressed; try zcat %s | mig-gpu-mon -replay -", s.name, s.name)
 	}
-	return fmt.Errorf("reading recording %s: no record of mig-gpu-mon or gpur in it (lines skipped: %d)", name, s.skipped)
+	return fmt.Errorf("reading recording %s: no record of mig-gpu-mon or gpur in it (lines skipped: %d)", s.name, s.skipped)
+}
+
+// trouble is what kept the recording from being read on, nil if it just ended.
+func (s *replaySource) trouble() error {
+	if s.bad == nil {
+		return nil
+	}
+	return fmt.Errorf("reading recording %s: %w", s.name, s.bad)
 }
 
 // sample gives the next record; io.EOF if there is none.
 func (s *replaySource) sample(into *snapshot) error {
 	if s.ended {
-		return io.EOF
+		return cmp.Or(s.trouble(), io.EOF)
 	}
 	*into, s.ahead = s.ahead, *into
+	into.tape = tape{label: s.label, back: s.seeker != nil && len(s.starts) > 1, anew: s.anew, percent: -1}
+	if into.backend == demoLabel && s.label != demoLabel {
+		into.tape.label += " " + demoLabel
+	}
+	s.anew = false
 	s.read()
 	if s.ended && s.loops && s.bad == nil {
 		s.shift = into.at.Add(max(into.interval, time.Second)).Sub(s.first)
-		s.starts = nil
+		s.starts, s.anew = nil, true
 		s.seek(0)
 	}
-	into.tape = tape{label: s.label, percent: -1, skipped: s.skipped}
+	into.tape.skipped = s.skipped
 	switch {
 	case s.ended:
 		into.tape.percent = 100
 		return nil
+	case s.anew:
+		into.tape.percent, into.tape.back = 100, false
 	case s.size > 0:
 		into.tape.percent = int(min(s.starts[len(s.starts)-1]*100/s.size, 99))
 	}
@@ -812,12 +849,12 @@ func (s *replaySource) sample(into *snapshot) error {
 // obey carries out what of a loop's orders means something to a recording: orderBack makes the record before
 // the one sampled last the next.
 func (s *replaySource) obey(o order) {
-	if o != orderBack || s.seeker == nil {
-		return
-	}
 	shown := len(s.starts) - 1
 	if !s.ended {
 		shown--
+	}
+	if o != orderBack || s.seeker == nil || shown < 0 {
+		return
 	}
 	i := max(shown-1, 0)
 	from := s.starts[i]
@@ -897,11 +934,18 @@ func (s *replaySource) line() ([]byte, error) {
 	return s.long, err
 }
 
-// openPrivate opens a file that a flag names, to append to it: for its owner's eyes only if it is new, never
-// through a symbolic link, which in a folder like /tmp may be another user's, and nothing but a regular file
-// of our own, for the same reason.
+// openPrivate opens a file that a flag names, to append to it. A new one is for its owner's eyes only. A
+// symbolic link is refused, since in a folder like /tmp it may be another user's, and so are, for the same
+// reason, another user's file and what is no regular file.
 func openPrivate(path, name string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	const flags = os.O_RDWR | os.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		return f, nil
+	}
+	if errors.Is(err, os.ErrExist) {
+		f, err = os.OpenFile(path, flags, 0)
+	}
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("opening %s %s: it is a symbolic link", name, path)
 	}
@@ -963,6 +1007,7 @@ type promFile struct {
 	path, temp string
 	b          []byte
 	shows      func(*device) bool
+	wrote      bool      // the file there is ours
 	answered   time.Time // when the newest answer was asked for
 }
 
@@ -975,15 +1020,18 @@ func openProm(path string) (*promFile, error) {
 	if err == nil {
 		err = os.Remove(p.temp)
 	}
+	if info, statErr := os.Lstat(path); err == nil && statErr == nil && info.IsDir() {
+		err = unix.EISDIR
+	}
 	if err != nil {
-		return nil, fmt.Errorf("opening -prom file: %w", err)
+		return nil, fmt.Errorf("opening -prom file %s: %s", path, cause(err))
 	}
 	return p, nil
 }
 
 // create writes b to a new temporary file, for all to read.
 func (p *promFile) create(b []byte) error {
-	_ = os.Remove(p.temp) // left by a killed run
+	_ = os.Remove(p.temp) // left by a killed run that had the same number
 	f, err := os.OpenFile(p.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
@@ -993,29 +1041,43 @@ func (p *promFile) create(b []byte) error {
 	return errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
-// write puts s in the file's place in one step. silent says that s has no answer behind it: then it holds
-// no samples, and the time stays that of the last answer.
-func (p *promFile) write(s *snapshot, silent bool) error {
-	if !silent {
+// write puts s in the file's place in one step. Without an answer behind it it holds no samples, and the time
+// stays that of the last answer.
+func (p *promFile) write(s *snapshot, shows func(*device) bool) error {
+	if s.answered() {
 		p.answered = s.at
 	}
-	p.format(s, silent)
+	p.shows = shows
+	p.format(s)
 	err := p.create(p.b)
 	if err == nil {
 		err = os.Rename(p.temp, p.path)
 	}
 	if err != nil {
 		_ = os.Remove(p.temp)
+		return err
 	}
-	return err
+	p.wrote = true
+	return nil
 }
 
-func (p *promFile) remove() { _ = os.Remove(p.path) }
+// remove takes the file away if this run has written it.
+func (p *promFile) remove() error {
+	if !p.wrote {
+		return nil
+	}
+	err := os.Remove(p.path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	p.wrote = false
+	return nil
+}
 
 const promPrefix = "mig_gpu_mon_"
 
 // format makes p.b the metrics of s, family by family, as the format demands.
-func (p *promFile) format(s *snapshot, silent bool) {
+func (p *promFile) format(s *snapshot) {
 	p.b = p.b[:0]
 	p.family("build_info", "gauge", "The program's version.")
 	p.sample("build_info")
@@ -1032,16 +1094,24 @@ func (p *promFile) format(s *snapshot, silent bool) {
 	p.label("driver", s.driver)
 	p.label("cuda", s.cuda)
 	p.number(1, 0)
-	p.family("hidden_gpus", "gauge", "GPUs that are not visible to this process.")
-	p.sample("hidden_gpus")
-	p.number(int64(s.hidden), 0)
+	if !s.live() {
+		p.family("replay_info", "gauge", "These are numbers of a recording, or simulated.")
+		p.sample("replay_info")
+		p.label("recording", s.tape.label)
+		p.number(1, 0)
+	}
+	if s.answered() {
+		p.family("hidden_gpus", "gauge", "GPUs that are not visible to this process.")
+		p.sample("hidden_gpus")
+		p.number(int64(s.hidden), 0)
+	}
 	p.family("device_info", "gauge", "A GPU or an instance, and the source of its utilization.")
 	for i := range s.dev {
 		if d := &s.dev[i]; p.shows(d) {
 			p.sample("device_info")
 			p.device(d)
 			p.label("name", d.name)
-			if !silent {
+			if d.src != srcNone {
 				p.label("src", d.src.String())
 			}
 			p.number(1, 0)
@@ -1053,14 +1123,11 @@ func (p *promFile) format(s *snapshot, silent bool) {
 			p.sample("device_up")
 			p.device(d)
 			up := int64(0)
-			if d.fault == notRead && !silent {
+			if d.fault == notRead {
 				up = 1
 			}
 			p.number(up, 0)
 		}
-	}
-	if silent {
-		return
 	}
 	for i := range deviceMetrics {
 		p.metric(s, i)
@@ -1077,7 +1144,7 @@ func (p *promFile) metric(s *snapshot, m metric) {
 	memory := m == mMemUsed || m == mMemTotal || m == mMemReserved
 	for i := range s.dev {
 		d := &s.dev[i]
-		if !p.shows(d) || !d.v[m].fresh() || memory && p.repeated(s, i) {
+		if !p.shows(d) || !d.v[m].fresh() || memory && p.repeated(s, i, m) {
 			continue
 		}
 		if !begun {
@@ -1100,10 +1167,10 @@ func (p *promFile) metric(s *snapshot, m metric) {
 }
 
 // repeated says that the memory of the i-th device has been written with another of its GPU instance.
-func (p *promFile) repeated(s *snapshot, i int) bool {
+func (p *promFile) repeated(s *snapshot, i int, m metric) bool {
 	d := &s.dev[i]
 	for j := range s.dev[:i] {
-		if o := &s.dev[j]; d.mates && o.mates && o.gpu == d.gpu && o.gi == d.gi && p.shows(o) {
+		if o := &s.dev[j]; d.mates && o.mates && o.gpu == d.gpu && o.gi == d.gi && o.v[m].fresh() && p.shows(o) {
 			return true
 		}
 	}

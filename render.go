@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -55,7 +56,8 @@ type view struct {
 	closed   bool          // and the session is really closed
 	notice   string        // in the header for a while
 	broken   string        // what went wrong with a file beside, for good
-	stopped  bool          // a recording stands still
+	replay   bool          // a recording is played
+	stopped  bool          // it stands still
 	speed    int           // at which it is played, as a power of 2
 	mode     viewMode
 	help     bool
@@ -225,6 +227,9 @@ func (l *line) number(b []byte, st style) *line {
 	return l
 }
 
+// room says that n more cells fit.
+func (l *line) room(n int) bool { return n <= l.end-l.x }
+
 func (l *line) int(n int, st style) *line {
 	l.p.v.buf = strconv.AppendInt(l.p.v.buf[:0], int64(n), 10)
 	return l.number(l.p.v.buf, st)
@@ -260,12 +265,16 @@ func markStyle(v value, st style) style {
 	return grey
 }
 
-// why writes, in words, why v is absent.
+// why writes, in words, why v is absent; without the part after the colon where there is no room for it.
 func (l *line) why(v value) *line {
-	if v.from == absent && v.why != notRead {
-		l.str("  (", grey).str(v.why.sentence(), grey).str(")", grey)
+	if v.from != absent || v.why == notRead {
+		return l
 	}
-	return l
+	words := v.why.sentence()
+	if short := strings.IndexByte(words, ':'); short > 0 && len(words)+len("  ()") > l.end-l.x {
+		words = words[:short]
+	}
+	return l.str("  (", grey).str(words, grey).str(")", grey)
 }
 
 const (
@@ -315,16 +324,24 @@ func (p painter) header() {
 				inst++
 			}
 		}
-		l.str(v.snap.host, titleStyle).str(" ", 0).str(p.backend(), 0).str(" driver ", 0).str(v.snap.driver, titleStyle).str("  CUDA ", 0).str(v.snap.cuda, titleStyle)
-		l.str("  ", 0).int(gpus, titleStyle).str(" GPU", 0).str(plural(gpus), 0).str(", ", 0).int(inst, titleStyle).str(" instance", 0).str(plural(inst), 0)
-		if v.snap.hidden > 0 {
-			l.str(", ", 0).int(v.snap.hidden, titleStyle).str(" not visible here", 0)
+		l.str(v.snap.host, titleStyle).str(" ", 0).str(p.backend(), 0).str(" driver ", 0).str(v.snap.driver, titleStyle)
+		if l.room(len("  CUDA ") + len(v.snap.cuda)) {
+			l.str("  CUDA ", 0).str(v.snap.cuda, titleStyle)
+		}
+		if l.room(len("  ,  GPUs instances") + digits(gpus) + digits(inst)) {
+			l.str("  ", 0).int(gpus, titleStyle).str(" GPU", 0).str(plural(gpus), 0).str(", ", 0).int(inst, titleStyle).str(" instance", 0).str(plural(inst), 0)
+		}
+		if n := v.snap.hidden; n > 0 && l.room(len(",  not visible here")+digits(n)) {
+			l.str(", ", 0).int(n, titleStyle).str(" not visible here", 0)
 		}
 	}
-	v.buf = append(appendInterval(append(v.buf[:0], "  every "...), v.interval), ' ')
-	l.bytes(v.buf, 0)
-	v.buf = v.now.AppendFormat(v.buf[:0], "15:04:05")
-	p.g.bytes(p.g.w-clock, 0, clock, v.buf, titleStyle)
+	if v.buf = append(appendInterval(append(v.buf[:0], "  every "...), v.interval), ' '); l.room(len(v.buf)) {
+		l.bytes(v.buf, 0)
+	}
+	if v.snap != nil || !v.replay {
+		v.buf = v.now.AppendFormat(v.buf[:0], "15:04:05")
+		p.g.bytes(p.g.w-clock, 0, clock, v.buf, titleStyle)
+	}
 }
 
 // tape says that this is a recording, and how it is played.
@@ -399,6 +416,9 @@ func (p painter) warning(l *line) {
 	case v.silent > 0:
 		l.str("driver silent for ", loud).int(int(v.silent.Seconds()), loud).str(" s", loud)
 		return
+	case v.snap == nil && v.replay:
+		l.str("reading the recording", loud)
+		return
 	case v.snap == nil:
 		l.str("waiting for the driver", loud)
 		return
@@ -441,7 +461,7 @@ var (
 func (p painter) footer() {
 	l := p.line(rect{0, p.g.h - 1, p.g.w, 1}, 0)
 	keys := &footerKeys
-	if p.v.snap != nil && !p.v.snap.live() {
+	if p.v.replay {
 		keys = &tapeKeys
 	}
 	for _, k := range keys {
@@ -464,7 +484,7 @@ var helpLines = [...]string{
 	"m   PSS and USS of processes              + -  interval",
 	"p   release the driver, and take it up again: an open session can keep",
 	"    nvidia-smi mig -dci and GPU resets from working",
-	"In a recording: Space stop, go   , . step   + -  speed",
+	"In a recording: Space p stop, go   , . step   + - speed",
 	"Ctrl-L repaint   Ctrl-Z suspend   q Ctrl-C quit",
 	"",
 	"-      unknown; the reason stands beside it in the detail panel",
@@ -519,6 +539,9 @@ func (p painter) cores(r rect) {
 		return
 	}
 	h := p.v.host
+	if len(h.cores) == 0 {
+		return
+	}
 	p.line(r, 0).str("CPU cores ", titleStyle).int(len(h.cores), titleStyle)
 	order := h.byLoad()
 	for i, core := range order {
@@ -729,7 +752,12 @@ func (p painter) gpu(d *listed) *device {
 			return g
 		}
 	}
-	return &d.device
+	// A recording of chosen instances lacks their GPU.
+	g := &device{gpu: d.gpu, mig: -1, minor: -1, migOn: -1, migNext: -1}
+	for m := range g.v {
+		g.v[m] = lack(notRecorded)
+	}
+	return g
 }
 
 func (p painter) detailLine(l *line, d *listed, k detailLine) {
@@ -751,7 +779,10 @@ func (p painter) detailLine(l *line, d *listed, k detailLine) {
 		p.vramLine(l, d)
 	case lineUtil:
 		util := of(mUtil)
-		l.str("util ", 0).value(util, percent, utilStyle(util)).percentSign(util).str(" ", 0).str(d.src.String(), grey)
+		l.str("util ", 0).value(util, percent, utilStyle(util)).percentSign(util)
+		if d.src != srcNone {
+			l.str(" ", 0).str(d.src.String(), grey)
+		}
 		if d.isGPU() {
 			l.metric("  mem ctrl ", of(mMemUtil), percent)
 		}
@@ -796,6 +827,9 @@ func (p painter) vramLine(l *line, d *listed) {
 func (l *line) age(v value) *line {
 	if v.from == held {
 		l.str("  as of ", grey).int(int(v.age/1000), grey).str(" s ago", grey)
+		if v.why != notRead && v.why != driverSilent { // the header tells of that
+			l.str(": ", grey).str(v.why.sentence(), grey)
+		}
 	}
 	return l
 }
@@ -807,7 +841,7 @@ func (l *line) size(v value, st style) *line {
 }
 
 func (p painter) clockLine(l *line, of func(metric) value) {
-	l.str("clocks ", 0).value(of(mClkGfx), megahertz, cyan).str(" SM ", 0).value(of(mClkSM), megahertz, cyan).str(" mem ", 0).value(of(mClkMem), megahertz, cyan).str(" MHz", 0)
+	l.str("clocks gfx ", 0).value(of(mClkGfx), megahertz, cyan).str(" SM ", 0).value(of(mClkSM), megahertz, cyan).str(" mem ", 0).value(of(mClkMem), megahertz, cyan).str(" MHz", 0)
 	state := of(mPState)
 	st := red
 	if n, ok := state.num(); ok && n == 0 {

@@ -40,6 +40,14 @@ func (r *ring) advance() {
 	r.n = min(r.n+1, historyLen)
 }
 
+// retreat forgets the newest point.
+func (r *ring) retreat() {
+	if r.n > 0 {
+		r.n--
+		r.next = (r.next - 1 + historyLen) % historyLen
+	}
+}
+
 // set makes v the value of i ticks ago.
 func (r *ring) set(i int, v value) {
 	if i < 0 || i >= historyLen {
@@ -94,9 +102,11 @@ type history struct {
 	memCache ring
 	interval time.Duration
 	base     time.Time // the middle of slot first
-	last     time.Time // of the newest tick
 	first    int
-	slot     int // the newest
+	slot     int                // the newest
+	last     time.Time          // of the newest tick
+	ticks    uint32             // so far
+	made     [historyLen]uint32 // by which tick each of the last slots was, the newest at slot % historyLen; 0 none
 }
 
 func newHistory() *history { return &history{devices: map[deviceID]*series{}} }
@@ -108,8 +118,10 @@ func (h *history) tick(at time.Time, interval time.Duration, host *hostState) in
 		h.interval, h.base, h.first = interval, at, h.slot+1
 	}
 	slot := max(h.first+int((at.Sub(h.base)+interval/2)/interval), h.slot+1)
-	for range min(slot-h.slot, historyLen) {
+	h.ticks++
+	for i := range min(slot-h.slot, historyLen) {
 		h.advance()
+		h.made[(slot-i)%historyLen] = h.ticks // of a gap too: it goes with the tick that ended it
 	}
 	h.slot, h.last = slot, at
 	h.cpu.set(0, host.cpu)
@@ -139,8 +151,9 @@ func (h *history) fill(slot int, s *snapshot) {
 			}
 		}
 	}
+	crowd := len(h.devices) > 2*len(s.dev)+1000 // a recording in which time stands still
 	for id, one := range h.devices {
-		if s.at.Sub(one.seen) > keepRemoved {
+		if s.at.Sub(one.seen) > keepRemoved || crowd && one.seen != s.at {
 			delete(h.devices, id)
 		}
 	}
@@ -163,21 +176,16 @@ func (h *history) each(f func(*ring)) {
 	}
 }
 
-// rewind forgets what was at or after the time at, so that it can come again. What had left on the other side
-// does not come back.
-func (h *history) rewind(at time.Time) {
-	if h.interval == 0 {
-		return
+// undo forgets the newest tick; the one before it, of the time at, is the newest then, if it is there still.
+func (h *history) undo(at time.Time) (there bool) {
+	tick := h.made[h.slot%historyLen]
+	for tick != 0 && h.made[h.slot%historyLen] == tick {
+		h.made[h.slot%historyLen] = 0
+		h.slot--
+		h.each((*ring).retreat)
 	}
-	slot := max(h.first+int((at.Sub(h.base)+h.interval/2)/h.interval), h.slot-historyLen)
-	n := h.slot - (slot - 1)
-	if n <= 0 {
-		return
+	if h.last = at; h.slot < h.first {
+		h.base, h.first = at, h.slot
 	}
-	h.slot, h.last = slot-1, time.Time{}
-	h.each(func(r *ring) {
-		n := min(n, r.n)
-		r.next = (r.next - n + historyLen) % historyLen
-		r.n -= n
-	})
+	return h.made[h.slot%historyLen] != 0
 }

@@ -202,7 +202,7 @@ func (n *nasty) check(s *snapshot, from, to float64) {
 	}
 }
 
-// TestNasty: a thousand ticks for each seed, ten thousand with -soak, in a process of their own. No number may
+// TestNasty: four hundred ticks for each seed, ten thousand with -soak, in a process of their own. No number may
 // be older than its tick, of another instance or another GPU, or out of range; the double must have nothing to
 // complain of and hold nothing in the end; rows, records and frames can be made of whatever is found.
 func TestNasty(t *testing.T) {
@@ -258,7 +258,7 @@ func runNasty(t *testing.T, seed int64) {
 	var scr screen
 	terminal := newEmulator(120, 40)
 	scr.resize(120, 40)
-	ticks := 1000
+	ticks := 400
 	if *soak {
 		ticks = 10_000
 	}
@@ -268,6 +268,7 @@ func runNasty(t *testing.T, seed int64) {
 		src.retryAt = 0 // nobody waits here
 		if tick%50 == 0 {
 			src.epoch = src.epoch.Add(-askAgain - time.Second) // a minute goes by: what was refused is asked anew
+			time.Sleep(115 * time.Millisecond)                 // and two samples for GPM are apart in truth
 		}
 		from := milliseconds()
 		if err := src.sample(&s); err != nil {
@@ -303,7 +304,7 @@ func runNasty(t *testing.T, seed int64) {
 	}
 	src.close()
 	t.Logf("%d ticks, %d fresh memory readings, %d GPM readings, %d incarnations", ticks, numbers, fromGPM, n.count)
-	if numbers < ticks || fromGPM < ticks/20 {
+	if numbers < ticks || fromGPM < ticks/10 {
 		t.Error("hardly anything could be read: the machine is too nasty to tell")
 	}
 }

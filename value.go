@@ -71,11 +71,11 @@ var reasons = [reasonCount]struct{ word, sentence string }{
 	noSymbol:       {"no_symbol", "the driver is too old to have this call"},
 	gpuLost:        {"gpu_lost", "the GPU is lost: it has fallen off the bus (see the kernel log for its XID)"},
 	resetRequired:  {"reset_required", "the GPU needs a reset before it answers again"},
-	inUse:          {"in_use", "the driver says that it is in use"},
+	inUse:          {"in_use", "in use, says the driver"},
 	driverSilent:   {"driver_silent", "the driver does not answer"},
 	driverGone:     {"driver_gone", "the driver is not loaded at the moment"},
 	driverReplaced: {"driver_replaced", "the driver was upgraded under this program: restart mig-gpu-mon"},
-	warmingUp:      {"warming_up", "needs two samples; comes with the next one"},
+	warmingUp:      {"warming_up", "needs two samples: comes with the next one"},
 	gap:            {"gap", "too long since the last sample for a rate"},
 	released:       {"released", "the NVML session is released"},
 	gpmOff:         {"gpm_off", "GPM is off: by default it is read from driver 550 on, since it was seen to break memory readings on 535; -gpm on tries it from 525 on"},
@@ -86,10 +86,10 @@ var reasons = [reasonCount]struct{ word, sentence string }{
 	noData:         {"no_data", "the driver has no sample for this interval"},
 	onGPU:          {"on_gpu", "belongs to the GPU, not to its instances"},
 	onInstances:    {"on_instances", "its instances have it"},
-	noMIG:          {"not_on_mig", "NVML does not answer this while MIG is on"},
+	noMIG:          {"not_on_mig", "not under MIG: NVML does not answer it then"},
 	eccOff:         {"ecc_off", "ECC is off"},
 	counterReset:   {"counter_reset", "a counter started anew"},
-	severalBusy:    {"several_busy", "several instances have processes, so the GPU's activity cannot be told apart"},
+	severalBusy:    {"several_busy", "several instances are in use: the GPU's activity cannot be told apart"},
 	otherHost:      {"other_namespace", "the process is not visible from here"},
 	changing:       {"changing", "the MIG instances are being reconfigured"},
 	notRecorded:    {"not_recorded", "the recording does not have it"},
@@ -313,7 +313,7 @@ const (
 	mFP64
 	mFP32
 	mFP16
-	mMemUtil
+	mMemUtil // from here to mOfa: what the driver itself does not answer under MIG
 	mEnc
 	mDec
 	mJpg
@@ -515,11 +515,11 @@ var metrics = [metricCount]struct {
 		prom: "pcie_link_lanes", help: "PCIe lanes of the link as it is.",
 	},
 	mPcieRx: {
-		key: "pcie_rx_bps", col: "rxpci", unit: byteRate, max: 1 << 41, gpuOnly: true,
+		key: "pcie_rx_bytes_per_s", col: "rxpci", unit: byteRate, max: 1 << 41, gpuOnly: true,
 		prom: "pcie_receive_bytes_per_second", help: "Bytes received over PCIe.",
 	},
 	mPcieTx: {
-		key: "pcie_tx_bps", col: "txpci", unit: byteRate, max: 1 << 41, gpuOnly: true,
+		key: "pcie_tx_bytes_per_s", col: "txpci", unit: byteRate, max: 1 << 41, gpuOnly: true,
 		prom: "pcie_transmit_bytes_per_second", help: "Bytes sent over PCIe.",
 	},
 	mECC: {
@@ -727,9 +727,38 @@ type snapshot struct {
 	tape     tape
 }
 
+// quiet makes q what s is when there is no answer, for the reason why: the same devices without numbers.
+func (q *snapshot) quiet(s *snapshot, why reason, at time.Time) {
+	dev, notes := append(q.dev[:0], s.dev...), q.notes[:0]
+	*q = *s
+	q.dev, q.proc, q.notes = dev, nil, notes
+	q.seq, q.at, q.window, q.hidden = 0, at, 0, 0
+	for i := range q.dev {
+		d := &q.dev[i]
+		d.src, d.fault = srcNone, why
+		for m := range d.v {
+			d.v[m] = lack(why)
+		}
+	}
+}
+
+// answered says that a driver or a recording of one stands behind s.
+func (s *snapshot) answered() bool {
+	for i := range s.dev {
+		switch s.dev[i].fault {
+		case driverSilent, driverGone, driverReplaced, released, changing:
+		default:
+			return true
+		}
+	}
+	return false
+}
+
 // tape is what a snapshot that was recorded knows of its recording; the zero value is a live one's.
 type tape struct {
-	label   string        // "replay" or "demo (simulated)"
+	label   string        // "replay", "demo (simulated)", or both if a recording of the demo is played
+	back    bool          // there is a record before, to step back to
+	anew    bool          // the demo begins again with it
 	next    time.Duration // until the next record, 0 for the last one
 	percent int           // of the recording that was read, -1 unknown
 	skipped int           // lines so far that are no records
