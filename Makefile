@@ -11,7 +11,7 @@ GOFLAGS_BUILD := -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VER
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
 
-.PHONY: all build demo test check bench clean
+.PHONY: all build demo test check soak bench clean
 
 all: build
 
@@ -32,6 +32,12 @@ check:
 	go vet ./...
 	$(STATICCHECK) ./...
 	@unformatted=$$($(GOFUMPT) -l .); if [ -n "$$unformatted" ]; then echo "gofumpt would change:"; echo "$$unformatted"; exit 1; fi
+
+# Hours of work for the program in half an hour: 100,000 ticks of the dashboard, 10,000 of the nastiest machine for
+# each seed, the latter with the race detector.
+soak:
+	go test -count=1 -run TestSoak -soak -v -timeout 60m . | grep -v '^ *[=]'
+	go test -race -count=1 -run TestNasty -soak -v -timeout 120m . | grep -v '^ *[=]'
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...

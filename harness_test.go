@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +38,17 @@ func TestMain(m *testing.M) {
 			time.AfterFunc(time.Second, func() { guard(func() { panic("test") }) })
 		case "loop":
 			testOnlyTick = func() { panic("test") }
+		}
+		if d, err := time.ParseDuration(os.Getenv("MIG_GPU_MON_TEST_INTERVAL")); err == nil {
+			minInterval = d
+		}
+		if file := os.Getenv("MIG_GPU_MON_TEST_HELD"); file != "" {
+			n := 0
+			testOnlyTick = func() {
+				if n++; n%100 == 0 {
+					_ = os.WriteFile(file, []byte(strconv.Itoa(runtime.NumGoroutine())), 0o600)
+				}
+			}
 		}
 		main()
 	}

@@ -103,12 +103,14 @@ type config struct {
 }
 
 const (
-	minInterval = 200 * time.Millisecond // twice what GPM needs between two samples
 	maxInterval = time.Hour
 	firstAnswer = 30 * time.Second // how long the driver may take to give anything at all
 	closeWait   = 200 * time.Millisecond
 	releaseFor  = 60 * time.Second // after SIGUSR1
 )
+
+// minInterval is twice what GPM needs between two samples. Tests of many ticks make it shorter.
+var minInterval = 200 * time.Millisecond
 
 const usage = `Usage: mig-gpu-mon [-plain | -csv | -procs | -json] [options]
 Activity, memory and processes of every NVIDIA MIG instance, live. Full screen
@@ -1213,7 +1215,7 @@ type screenLoop struct {
 
 // intervals are the steps of the keys + and -.
 var intervals = [...]time.Duration{
-	minInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
+	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
 func newScreenLoop(c *config, t *terminal, x *exports, stderr io.Writer) *screenLoop {

@@ -793,6 +793,8 @@ type gpmSafety struct {
 type gpmPair struct {
 	prev, spare nvml.GpmSample
 	at          time.Duration // when prev was taken on the source's clock, 0: none yet
+	ready       bool          // both are there in this tick
+	code        nvml.Return   // of taking this tick's
 }
 
 // gpmWindow is the least time between two samples: NVML asks for 100 ms, the rest is for the clocks.
@@ -864,11 +866,17 @@ func (s *nvmlSource) readGPM() bool {
 	}
 	s.prime = false
 	for _, n := range targets {
-		ready, code := s.takeSample(n)
-		s.gpmMetrics(n, ready, code)
+		n.gpm.ready, n.gpm.code = s.takeSample(n)
 		if s.safety.broken {
 			return s.gpmBroke()
 		}
+	}
+	// What was changed since the tick began may be one of these, and its two samples of two instances.
+	if len(targets) > 0 && s.readEvents() {
+		return false
+	}
+	for _, n := range targets {
+		s.gpmMetrics(n, n.gpm.ready, n.gpm.code)
 	}
 	return true
 }
