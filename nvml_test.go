@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -1095,5 +1096,226 @@ func TestDashboardDriverUpgraded(t *testing.T) {
 	p.send("q")
 	if code := p.exits(cmd); code != 0 {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// silences are calls that may hang, each at another point of a tick or of a session.
+var silences = []string{
+	"nvmlDeviceGetCount_v2", "nvmlDeviceGetMigMode", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3",
+	"nvmlEventSetWait_v2", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
+}
+
+// TestSilences: whatever call hangs, a tick without an answer is one row of "-" per instance, never two ticks' at
+// once, and when the driver answers again so do the rows.
+func TestSilences(t *testing.T) {
+	t.Parallel()
+	for _, call := range silences {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, "h200-580")
+			l := m.start("-json", "-i", "500")
+			l.await(`"utilization_pct":54`)
+			m.tell("hang " + call + " s=4 times=1")
+			seen := []string{l.await(`"notes":\["driver silent since`)}
+			for !strings.Contains(seen[len(seen)-1], `"utilization_pct":54`) && len(seen) < 50 {
+				seen = append(seen, l.await("."))
+			}
+			l.end(syscall.SIGTERM)
+			if len(seen) < 4 || len(seen) > 10 || !strings.Contains(seen[len(seen)-1], "driver back after") {
+				t.Errorf("%d records:\n%s", len(seen), strings.Join(seen, "\n"))
+			}
+			var last, s snapshot
+			for i, line := range seen {
+				if err := decode([]byte(line), &s); err != nil {
+					t.Fatal(err)
+				}
+				if d := s.at.Sub(last.at); i > 0 && d < 250*time.Millisecond {
+					t.Errorf("record %d comes %v after the one before", i, d)
+				}
+				if silent := s.dev[1].fault == driverSilent; silent != (i < len(seen)-1) || silent && s.dev[1].v[mMemUsed].from != absent {
+					t.Errorf("record %d: %s, memory %+v", i, s.dev[1].fault, s.dev[1].v[mMemUsed])
+				}
+				last.at = s.at
+			}
+		})
+	}
+}
+
+// TestDashboardSilences: whatever call hangs for ever, keys work, the age of the data is told, and q ends it.
+func TestDashboardSilences(t *testing.T) {
+	t.Parallel()
+	for _, call := range append(silences, "nvmlShutdown") {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, "h200-580")
+			p, cmd := startDashboard(t, m, 160, 45, "-i", "300")
+			text := func() string { return screenText(p, 160, 45) }
+			p.eventually("values", func() bool { return strings.Contains(text(), "util 54% gpm") })
+			m.tell("hang " + call + " s=forever")
+			if call == "nvmlShutdown" {
+				p.send("p")
+				p.eventually("that it is not released yet", func() bool { return strings.Contains(text(), "releasing: the driver has the session still") })
+			} else {
+				p.eventually("silence", func() bool {
+					return strings.Contains(text(), "driver silent for") && strings.Contains(text(), "util 54*%")
+				})
+			}
+			p.send("?")
+			p.eventually("the help", func() bool { return strings.Contains(text(), "Ctrl-L repaint") })
+			p.resize(100, 30)
+			p.eventually("the other size", func() bool {
+				out := p.output()
+				return strings.Contains(out[strings.LastIndex(out, "\x1b[2J"):], "\x1b[30;1H")
+			})
+			p.send("xq")
+			began := time.Now()
+			if code := p.exits(cmd); code != 0 || time.Since(began) > 2*time.Second {
+				t.Errorf("exit %d after %v", code, time.Since(began))
+			}
+		})
+	}
+}
+
+// TestSessionRefused: when no session can be had any more (the module gone, or a container that lost its device
+// rules), rows say why and have no numbers, and a later session has them again.
+func TestSessionRefused(t *testing.T) {
+	t.Parallel()
+	for code, why := range map[string]string{"1": "driver_gone", "4": "no_permission", "9": "driver_gone", "999": "unknown_error"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t, "h200-580")
+			l := m.start("-json", "-i", "300")
+			l.await(`"utilization_pct":54`)
+			m.tell("fail nvmlInit_v2 code=" + code + " times=2\nfail nvmlDeviceGetCount_v2 code=1 times=1")
+			line := l.await(`"fault":"` + why)
+			if strings.Contains(line, `"vram_used_bytes":4`) {
+				t.Errorf("numbers without a session: %s", line)
+			}
+			l.await("driver answers again")
+			l.await(`"utilization_pct":54`)
+			l.end(syscall.SIGTERM)
+		})
+	}
+}
+
+// TestResetRequired: such a GPU is lost, with its own reason, and comes back after the reset.
+func TestResetRequired(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, twoH100)
+	l := m.start("-plain", "-i", "300", "-s", "umv")
+	l.await("^ +1 +1 .* busy +gpm +40 ")
+	m.tell("resetreq 1")
+	l.await("# gpu 1: reset_required: the GPU needs a reset")
+	l.await("^ +1 +- .* lost .* reset_required $")
+	l.await("^ +1 +1 +2 +0 +3g.40gb +lost +- +- +- +- +- +- +- +- $")
+	m.tell("unlost 1")
+	l.await("# gpu 1: answers again")
+	l.await("^ +1 +1 .* busy +gpm +40 ")
+	l.end(syscall.SIGTERM)
+}
+
+// TestMoreGPUs: a GPU that is added while the program runs has rows from the next session on.
+func TestMoreGPUs(t *testing.T) {
+	t.Parallel()
+	m := scriptMachine(t, twoH100)
+	l := m.start("-plain", "-i", "300")
+	l.await("^ +1 +1 .* busy +gpm +40 ")
+	m.tell(`gpu 2 name="NVIDIA H100" uuid=GPU-cccc pci=00000000:19:00.0 arch=9 cc=9.0 mig=off mem=81559 reserved=479 used=700 util=12`)
+	_ = l.cmd.Process.Signal(syscall.SIGUSR1) // the driver tells a session of what was there when it began
+	_ = l.cmd.Process.Signal(syscall.SIGUSR2)
+	l.await("^ +2 +- +- +- +- +busy +nvml +12 ")
+	l.await("^ +1 +1 .* busy +gpm +40 ")
+	l.end(syscall.SIGTERM)
+}
+
+// TestThousandsOfProcesses: all are listed and counted, and cost the program no more than they must.
+func TestThousandsOfProcesses(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString(oneH100)
+	for i := range 4000 {
+		fmt.Fprintf(&text, "proc 0 pid=%d type=C mem=%d gi=%d ci=0\n", 5_000_000+i, i%900, 1+i%2)
+	}
+	m := scriptMachine(t, text.String())
+	rows := m.rows("-procs", "-i", "500", "-c", "1")
+	if len(rows) != 4000 || rows[0][8] != "898" || rows[0][5] != "C" {
+		t.Errorf("%d rows, first %q", len(rows), rows[0])
+	}
+	if rows := m.rows("-plain", "-i", "500", "-c", "1"); rows[0][12] != "2000" {
+		t.Errorf("%q", rows[0])
+	}
+	p, cmd := startDashboard(t, m, 160, 45)
+	p.eventually("the list", func() bool { return strings.Contains(screenText(p, 160, 45), "Top processes 2000") })
+	p.send("q")
+	p.exits(cmd)
+}
+
+// TestHostileDriver: nothing but visible text of a driver's strings gets anywhere.
+func TestHostileDriver(t *testing.T) {
+	t.Parallel()
+	evil := "\x1b[2J\x1b]0;pwned\a\u009b31m\u202e"
+	m := scriptMachine(t, "lib driver=580."+evil+" cuda=13000 branch=590\n"+
+		`gpu 0 name="NVIDIA `+evil+`" uuid=GPU-`+evil+` arch=9 cc=9.0 mig=on mem=81559 used=700`+"\n"+
+		"mig 0.0 gi=1 ci=0 profile=3g"+evil+" uuid=MIG-"+evil+" mem=40448 used=9\n")
+	dir := t.TempDir()
+	var all strings.Builder
+	for _, mode := range []string{"-plain", "-csv", "-procs", "-json"} {
+		r := m.run(mode, "-i", "200", "-c", "1", "-log", dir+"/log", "-prom", dir+"/x.prom", "-debug", dir+"/debug")
+		all.WriteString(r.stdout + r.stderr)
+	}
+	r := m.run("-id", "nothing", "-c", "1")
+	all.WriteString(r.stdout + r.stderr)
+	for _, file := range []string{"log", "x.prom", "debug"} {
+		data, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Error(err)
+		}
+		all.Write(data)
+	}
+	if s := all.String(); strings.ContainsAny(s, "\x1b\a\u009b\u202e") || !strings.Contains(s, "?[2J?]0;pwned") {
+		t.Errorf("%q", s)
+	}
+	p, cmd := startDashboard(t, m, 160, 45)
+	p.eventually("the name", func() bool { return strings.Contains(screenText(p, 160, 45), "]0;pwned") })
+	p.send("q")
+	p.exits(cmd)
+	if out := p.output(); strings.Contains(out, "\x1b]0;") || strings.ContainsAny(out, "\a\u009b\u202e") {
+		t.Errorf("%q", out)
+	}
+}
+
+// TestSetuid: a program with more rights than its user takes no library from that user. Needs root.
+func TestSetuid(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make a setuid copy")
+	}
+	dir, err := os.MkdirTemp("", "mig-gpu-mon-setuid-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil || fs.Flags&2 != 0 { // ST_NOSUID
+		t.Skip("the temporary folder is mounted nosuid")
+	}
+	program, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "mig-gpu-mon")
+	if err := errors.Join(os.WriteFile(file, program, 0o755), os.Chmod(dir, 0o755), os.Chmod(file, os.ModeSetuid|0o755)); err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, "h200-580")
+	cmd := m.command("-plain", "-i", "200", "-c", "1", "-nvml-path", m.lib+"/libnvidia-ml.so.1")
+	cmd.Path = file
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = cmd.Run()
+	if s := out.String(); cmd.ProcessState.ExitCode() != exitNoGPU || !strings.Contains(s, "-nvml-path and LD_LIBRARY_PATH are ignored") || strings.Contains(s, "3g.71gb") {
+		t.Errorf("%v: %s", cmd.ProcessState, s)
 	}
 }

@@ -1181,7 +1181,7 @@ func TestReadmePrometheus(t *testing.T) {
 	t.Parallel()
 	const folder = "/var/lib/prometheus/node-exporter"
 	flags := regexp.MustCompile("--collector[^`]*").FindString(readmeLine(t, "`--collector"))
-	command, ok := strings.CutPrefix(readmeLine(t, "root mig-gpu-mon"), "* * * * * root ")
+	command, ok := strings.CutPrefix(readmeLine(t, "root /usr/local/bin/mig-gpu-mon"), "* * * * * root /usr/local/bin/")
 	if !ok || !strings.HasSuffix(flags, "="+folder) || !strings.Contains(command, " "+folder+"/") {
 		t.Fatalf("%q, %q", command, flags)
 	}

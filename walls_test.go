@@ -4,8 +4,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -255,5 +257,34 @@ func TestSymbolsAreThoseOfGoNVML(t *testing.T) {
 	}
 	if found < 45 {
 		t.Errorf("only %d methods were found in go-nvml", found)
+	}
+}
+
+// TestPromisesHaveTests: the tests that the README names exist.
+func TestPromisesHaveTests(t *testing.T) {
+	names, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`Test[A-Z]\w+`).FindAllString(string(readme), -1)
+	if len(named) < 20 {
+		t.Errorf("the README names %d tests", len(named))
+	}
+	for _, name := range named {
+		if !strings.Contains(tests.String(), "\nfunc "+name+"(t *testing.T)") {
+			t.Errorf("the README names %s, which does not exist", name)
+		}
 	}
 }
