@@ -493,6 +493,30 @@ func (h handover) exec() error {
 
 const restartHint = "the driver was upgraded: restart mig-gpu-mon"
 
+// successor is a loop's watch over whether a new process has to take this one's place.
+type successor struct {
+	handover
+	replaced bool             // the driver was, as the last answer says
+	due      <-chan time.Time // when to hand over
+}
+
+// watch looks at an answer; wait says that there is nothing in it but the need for a new process.
+func (w *successor) watch(a sampled) (wait bool) {
+	switch {
+	case a.err != nil && w.tries == 0:
+		return false
+	case a.err != nil: // this is such a process, and too early
+		w.due = time.After(w.wait())
+		return true
+	case !a.snap.replaced:
+		w.tries, w.due = 0, nil
+	case !w.replaced:
+		w.due = time.After(w.wait())
+	}
+	w.replaced = a.snap.replaced
+	return false
+}
+
 // exports are the files that take every snapshot beside what is shown.
 type exports struct {
 	log     *logFile
@@ -734,17 +758,17 @@ type textLoop struct {
 	hosts  *hostReader // nil if nobody records the host
 	system *hostState
 
-	silent   bool      // rows of "-" are being written
-	replaced bool      // the driver was, see handover
-	trouble  string    // with the files beside, as told last
-	quiet    snapshot  // what a tick without an answer shows
-	lacked   bool      // the last rows lacked a reading
-	ticked   time.Time // when the last tick was
-	primed   bool      // the first snapshot, which starts the first interval, is there
-	ticks    int       // rows' ticks so far
-	end      time.Time // of a run with -c, once it is known
-	pending  []string  // notes that no row has carried yet
-	told     []string  // lines written between rows, which no record has carried yet
+	silent  bool // rows of "-" are being written
+	next    successor
+	trouble string    // with the files beside, as told last
+	quiet   snapshot  // what a tick without an answer shows
+	lacked  bool      // the last rows lacked a reading
+	ticked  time.Time // when the last tick was
+	primed  bool      // the first snapshot, which starts the first interval, is there
+	ticks   int       // rows' ticks so far
+	end     time.Time // of a run with -c, once it is known
+	pending []string  // notes that no row has carried yet
+	told    []string  // lines written between rows, which no record has carried yet
 }
 
 // newTextLoop makes the rows that c asks for, written to out. It has no source yet.
@@ -768,7 +792,7 @@ func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) 
 	if c.kind == procRows {
 		w.columns = procColumns
 	}
-	return &textLoop{c: c, w: w, x: x, stderr: stderr, ticks: c.from.ticks}, nil
+	return &textLoop{c: c, w: w, x: x, stderr: stderr, ticks: c.from.ticks, next: successor{handover: c.from}}, nil
 }
 
 // hasHeader says that the file begins with header.
@@ -835,33 +859,23 @@ func (l *textLoop) run() int {
 	tick, first, resume := time.NewTimer(l.c.interval), time.NewTimer(firstAnswer), time.NewTimer(time.Hour)
 	resume.Stop()
 	end := l.deadline(l.c.from.deadline)
-	var again <-chan time.Time
 	for {
 		code := -1
 		select {
 		case <-end:
 			code = exitSilent // -c was not reached
-		case <-again:
-			h := l.c.from
-			h.ticks, h.deadline = l.ticks, l.end
-			says := fmt.Sprintf("%s (%v)", restartHint, h.exec())
+		case <-l.next.due:
+			l.next.ticks, l.next.deadline, l.next.due = l.ticks, l.end, nil
+			says := fmt.Sprintf("%s (%v)", restartHint, l.next.exec())
 			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
 			code = l.tell(says)
-			again = nil
 		case a := <-l.answers:
-			if a.err != nil && l.c.from.tries > 0 {
-				again = time.After(l.c.from.wait())
+			if l.next.watch(a) {
 				continue
 			}
 			if a.err != nil {
 				return fail(l.stderr, a.err)
 			}
-			if a.snap.replaced && !l.replaced {
-				again = time.After(l.c.from.wait())
-			} else if !a.snap.replaced {
-				l.c.from.tries, again = 0, nil
-			}
-			l.replaced = a.snap.replaced
 			wasPrimed := l.primed
 			code = l.answer(a.snap)
 			if !wasPrimed && l.primed {
@@ -1205,7 +1219,7 @@ type screenLoop struct {
 	resume     *time.Timer // after SIGUSR1
 	entered    bool        // something may be drawn
 
-	replaced bool // the driver was, see handover
+	next successor
 
 	tape bool          // a recording is played, and the clock is its own
 	pace time.Duration // between two records, if it was given
@@ -1219,7 +1233,7 @@ var intervals = [...]time.Duration{
 }
 
 func newScreenLoop(c *config, t *terminal, x *exports, stderr io.Writer) *screenLoop {
-	l := &screenLoop{c: c, x: x, stderr: stderr, term: t, past: newHistory(), hosts: newHostReader(procRoot, cgroupRoot)}
+	l := &screenLoop{next: successor{handover: c.from}, c: c, x: x, stderr: stderr, term: t, past: newHistory(), hosts: newHostReader(procRoot, cgroupRoot)}
 	l.scr.mono = c.noColor || colourless(os.Getenv)
 	l.scr.ascii = c.ascii || asciiOnly(os.Getenv)
 	l.listMode = viewNode
@@ -1282,16 +1296,14 @@ func (l *screenLoop) run(src source) (code int) {
 	if l.tape {
 		tick.Stop()
 	}
-	var again <-chan time.Time
 	for code = -1; code < 0; {
 		due := l.due
 		select {
-		case <-again:
+		case <-l.next.due:
 			l.term.leave()
-			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.c.from.exec()))
+			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.next.exec()))
 		case a := <-l.answers:
-			if a.err != nil && l.c.from.tries > 0 {
-				again = time.After(l.c.from.wait())
+			if l.next.watch(a) {
 				continue
 			}
 			if l.tape && a.err != nil && l.v.snap != nil {
@@ -1302,12 +1314,6 @@ func (l *screenLoop) run(src source) (code int) {
 				l.term.leave()
 				return fail(l.stderr, a.err)
 			}
-			if a.snap.replaced && !l.replaced {
-				again = time.After(l.c.from.wait())
-			} else if !a.snap.replaced {
-				l.c.from.tries, again = 0, nil
-			}
-			l.replaced = a.snap.replaced
 			if code = l.answer(a.snap); !l.entered {
 				l.entered = true
 				if l.tape {

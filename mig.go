@@ -602,11 +602,12 @@ func (s *nvmlSource) lookAround() bool {
 	}
 	for _, g := range s.gpus {
 		s.begin(g)
-		for _, n := range g.slot {
-			s.begin(n)
+		nodes := g.slot
+		if len(nodes) == 0 { // of a GPU that did not open, or whose mode cannot be read, rows may be left
+			nodes = g.inst
 		}
-		for _, n := range g.inst {
-			s.begin(n) // of a GPU that did not open there is no slot
+		for _, n := range nodes {
+			s.begin(n)
 		}
 		switch {
 		case g.hidden:

@@ -25,6 +25,7 @@ import (
 type pty struct {
 	t             *testing.T
 	master, slave *os.File
+	before        unix.Termios // modes, where a program was started on it
 
 	mu  sync.Mutex
 	out bytes.Buffer // all that came from the slave

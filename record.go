@@ -292,13 +292,7 @@ func (e *encoder) origins() {
 		}
 	}
 	if some[absent] {
-		e.open("absent", '{')
-		for _, n := range e.values {
-			if n.v.from == absent {
-				e.str(n.key, n.v.why.String())
-			}
-		}
-		e.close('}')
+		e.whys("absent", absent)
 	}
 	if some[held] {
 		e.open("held", '{')
@@ -308,13 +302,7 @@ func (e *encoder) origins() {
 			}
 		}
 		e.close('}')
-		e.open("held_why", '{')
-		for _, n := range e.values {
-			if n.v.from == held {
-				e.str(n.key, n.v.why.String())
-			}
-		}
-		e.close('}')
+		e.whys("held_why", held)
 	}
 	if some[estimated] {
 		e.open("estimated", '[')
@@ -326,6 +314,17 @@ func (e *encoder) origins() {
 		}
 		e.close(']')
 	}
+}
+
+// whys writes the reasons of those of e.values that have the origin from.
+func (e *encoder) whys(key string, from origin) {
+	e.open(key, '{')
+	for _, n := range e.values {
+		if n.v.from == from {
+			e.str(n.key, n.v.why.String())
+		}
+	}
+	e.close('}')
 }
 
 func (e *encoder) process(p *process, d *device) {

@@ -12,6 +12,7 @@ import (
 func startDashboard(t *testing.T, m *machine, w, h int, args ...string) (*pty, *exec.Cmd) {
 	t.Helper()
 	p := openPTY(t, w, h)
+	p.before = p.modes()
 	cmd := m.command(args...)
 	cmd.Env = append(cmd.Env, "TERM=xterm-256color", "LC_ALL=C.UTF-8", "NO_COLOR=", "COLUMNS=", "LINES=")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.slave, p.slave, p.slave
@@ -91,7 +92,6 @@ func TestDashboardRestores(t *testing.T) {
 				m.env = append(m.env, "MIG_GPU_MON_TEST_PANIC="+strings.Fields(where)[1])
 			}
 			p, cmd := startDashboard(t, m, 100, 30)
-			before := p.modes()
 			p.shows("\x1b[?1049h", 1)
 			p.eventually("raw mode", func() bool { return isRaw(p.modes()) })
 			c.end(p, cmd)
@@ -99,7 +99,7 @@ func TestDashboardRestores(t *testing.T) {
 			if code := p.exits(cmd); code != c.code && !(name == "sigint" && code == 130) {
 				t.Errorf("exit %d, want %d; output %q", code, c.code, p.output())
 			}
-			if p.modes() != before {
+			if p.modes() != p.before {
 				t.Error("the terminal's modes are not as before")
 			}
 			p.shows("\x1b[?1049l", 1) // the last bytes may still be on their way

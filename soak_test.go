@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand"
 	"os"
 	"os/exec"
@@ -49,8 +50,8 @@ type nasty struct {
 	control *os.File
 	there   [2][3]bool // instances
 	count   int        // of incarnations
-	offset  float64    // of the double's clock from ours, ms
 	away    int        // ticks until the driver is loaded again
+	lo, hi  float64    // between which the offset of the double's clock from ours must be, ms
 }
 
 // milliseconds is the clock of the double, from another start.
@@ -137,11 +138,14 @@ func (n *nasty) disturb(tick int) {
 	}
 }
 
-// readAt holds v, whose number grew by one every per milliseconds, to having been read from from to to.
+// readAt holds a number that grows by one every per milliseconds to having been read from from to to: then all
+// readings agree on the offset of the clocks.
 func (n *nasty) readAt(what string, number, per, from, to float64) {
-	if at := number*per + n.offset; at < from-2*per-2 || at > to+2*per+2 {
-		n.t.Errorf("%s was read %.0f ms before the tick that shows it (or after it: %.0f)", what, from-at, at-to)
+	lo, hi := from-number*per-per-1, to-number*per+per+1
+	if lo > n.hi || hi < n.lo {
+		n.t.Errorf("%s was read %.0f ms before the tick that shows it, or %.0f ms after it", what, lo-n.hi, n.lo-hi)
 	}
+	n.lo, n.hi = max(n.lo, lo), min(n.hi, hi)
 }
 
 // check holds a snapshot made from from to to to what the machine can have answered in that time.
@@ -158,12 +162,6 @@ func (n *nasty) check(s *snapshot, from, to float64) {
 			}
 		}
 		used, ok := d.v[mMemUsed].num()
-		if n.offset == 0 && d.isGPU() && d.v[mMemUsed].fresh() && to-from < 20 {
-			n.offset = (from+to)/2 - float64(used)/(1<<20)
-		}
-		if n.offset == 0 {
-			continue
-		}
 		if ok {
 			mib := float64(used) / (1 << 20)
 			if number, ok := strings.CutSuffix(d.profile, "g.10gb"); ok {
@@ -188,10 +186,10 @@ func (n *nasty) check(s *snapshot, from, to float64) {
 		if v, ok := fresh(d.v[mClkGfx]); ok {
 			n.readAt(what+"clock", float64(v), 10, from, to)
 		}
-		if util, ok := fresh(d.v[mUtil]); ok && d.src == srcGPM {
+		if util, ok := fresh(d.v[mUtil]); ok && d.src == srcGPM && !math.IsInf(n.lo, -1) {
 			const period = 90_000 // after which the ramp starts anew
 			at := float64(util) * 10
-			for n.offset+at < from-period/2 {
+			for n.lo+at < from-period/2 {
 				at += period
 			}
 			n.readAt(what+"GPM", at/10, 10, from, to)
@@ -243,7 +241,7 @@ func runNasty(t *testing.T, seed int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &nasty{t: t, r: rand.New(rand.NewSource(seed)), control: control}
+	n := &nasty{t: t, r: rand.New(rand.NewSource(seed)), control: control, lo: math.Inf(-1), hi: math.Inf(1)}
 	for g := range n.there {
 		for k := range n.there[g] {
 			n.there[g][k] = true
