@@ -51,7 +51,7 @@ func TestDashboardShowsEverything(t *testing.T) {
 		}
 		want := []string{"Devices", "Detail", "3g.71gb", "util 54% gpm", "SM active 50%", "GPU 0 H200", "temp 53 C", "Top processes 1", "GPU util 54%", "DRAM bandwidth 38%", "VRAM 39.1G / 69.8G", "CPU ", "RAM ", "SWP ", "used", "avl:", "quit"}
 		if size[1] == 45 {
-			want = append(want, "CPU cores", "clocks 1980", "ECC corrected 3", "used and cached", "MIG-")
+			want = append(want, "CPU cores", "clocks gfx 1980", "ECC corrected 3", "used and cached", "MIG-")
 		}
 		p.eventually("all panels", func() bool {
 			text := screenText(p, size[0], size[1])
