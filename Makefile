@@ -39,8 +39,8 @@ soak:
 	go test -count=1 -run TestSoak -soak -v -timeout 60m . | grep -v '^ *[=]'
 	go test -race -count=1 -run TestNasty -soak -v -timeout 120m . | grep -v '^ *[=]'
 
-bench:
-	go test -run '^$$' -bench . -benchmem ./...
+bench: build
+	@go test -count=1 -run TestBudgets -budgets -timeout 20m . | grep -v -e '^ok' -e '^PASS'
 
 clean:
 	rm -f mig-gpu-mon

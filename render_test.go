@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"html"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -477,4 +479,93 @@ type countingWriter int
 func (n *countingWriter) Write(b []byte) (int, error) {
 	*n += countingWriter(len(b))
 	return len(b), nil
+}
+
+// svgColours are a terminal's 16 colours, and its own two.
+var svgColours = [...]string{
+	"#d8dee9", "#2e3440", "#e06c75", "#98c379", "#e5c07b", "#61afef", "#c678dd", "#56b6c2", "#d8dee9",
+	"#7f8794", "#ff7b85", "#b5e890", "#ffd68a", "#7cc4ff", "#e08cf5", "#6fd6e3", "#ffffff",
+}
+
+// svg is g as a picture. Blocks are drawn, since fonts leave gaps between them.
+func svg(g *grid) string {
+	const cw, ch = 8, 17
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace" font-size="13" shape-rendering="crispEdges">`+"\n",
+		g.w*cw+16, g.h*ch+16)
+	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" rx="6" fill="#1b1f27"/>`+"\n")
+	rect := func(x, y, w, h float64, fill, more string) {
+		fmt.Fprintf(&b, `<rect x="%g" y="%g" width="%g" height="%g" fill="%s"%s/>`+"\n", 8+x*cw, 8+y*ch, w*cw, h*ch, fill, more)
+	}
+	for y := range g.h {
+		row := g.cells[y*g.w : (y+1)*g.w]
+		for x := 0; x < g.w; {
+			c := row[x]
+			n := 1
+			for x+n < g.w && row[x+n] == c && strings.ContainsRune("▁▂▃▄▅▆▇█▓░", c.r) {
+				n++
+			}
+			fill, paper := svgColours[c.s&colourMask], c.s>>paperShift&colourMask
+			if paper != 0 {
+				rect(float64(x), float64(y), float64(n), 1, svgColours[paper], "")
+			}
+			if level := strings.Index("▁▂▃▄▅▆▇█", string(c.r)) / len("▁"); level >= 0 && strings.ContainsRune("▁▂▃▄▅▆▇█", c.r) {
+				h := float64(level+1) / 8
+				rect(float64(x), float64(y)+1-h, float64(n), h, fill, "")
+			} else if c.r == '▓' || c.r == '░' {
+				rect(float64(x), float64(y), float64(n), 1, fill, map[rune]string{'▓': ` opacity=".75"`, '░': ` opacity=".3"`}[c.r])
+			} else if c.r > ' ' {
+				for x+n < g.w && row[x+n].s == c.s && (row[x+n].r == ' ' && x+n+1 < g.w && row[x+n+1].s == c.s && row[x+n+1].r > ' ' || row[x+n].r > ' ' && row[x+n].r < 0x2500) {
+					n++
+				}
+				var text strings.Builder
+				for _, c := range row[x : x+n] {
+					text.WriteRune(c.r)
+				}
+				more := ""
+				if c.s&bold != 0 {
+					more = ` font-weight="bold"`
+				}
+				if c.s&dim != 0 {
+					more += ` opacity=".65"`
+				}
+				fmt.Fprintf(&b, `<text x="%d" y="%d" textLength="%d" xml:space="preserve" fill="%s"%s>%s</text>`+"\n",
+					8+x*cw, 8+y*ch+13, n*cw, fill, more, html.EscapeString(text.String()))
+			}
+			x += n
+		}
+	}
+	return b.String() + "</svg>\n"
+}
+
+// TestPicture keeps the README's picture, which is a frame of the demo, true.
+func TestPicture(t *testing.T) {
+	s, err := openDemo(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var snap snapshot
+	v := &view{past: newHistory(), replay: true, interval: time.Second}
+	for range 30 {
+		if err := s.sample(&snap); err != nil {
+			t.Fatal(err)
+		}
+		addTick(v.past, snap.at, time.Second, &snap, snap.system)
+	}
+	v.snap, v.host, v.now, v.sel = &snap, snap.system, snap.at.UTC(), 1
+	for i := range snap.dev {
+		v.rows = append(v.rows, listed{device: snap.dev[i]})
+	}
+	var g grid
+	g.resize(132, 42)
+	paint(&g, v)
+	picture := svg(&g)
+	if *update {
+		if err := os.WriteFile("screen.svg", []byte(picture), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if file, err := os.ReadFile("screen.svg"); err != nil || string(file) != picture {
+		t.Errorf("screen.svg is not the picture of the demo: %v (go test -run TestPicture -update rewrites it)", err)
+	}
 }
