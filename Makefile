@@ -1,4 +1,4 @@
-# Everything here needs Go, a C compiler, make and git; nothing is fetched but Go modules.
+# Everything here but release needs Go, a C compiler, make and git; nothing is fetched but Go modules.
 
 # go-nvml calls functions that a driver may lack, so the program must bind lazily: a linker that defaults
 # to -z now (Ubuntu's) would make it die at start.
@@ -7,11 +7,12 @@ export CGO_LDFLAGS := -Wl,-z,lazy
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-GOFLAGS_BUILD := -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GOFLAGS_BUILD = -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
 
-.PHONY: all build demo test check soak bench clean
+.PHONY: all build demo test check soak bench release release-check clean FORCE
 
 all: build
 
@@ -42,5 +43,29 @@ soak:
 bench: build
 	@go test -count=1 -run TestBudgets -budgets -timeout 20m . | grep -v -e '^ok' -e '^PASS'
 
+# For machines with glibc 2.17 or newer, see release/pins.h; the same bytes from the same Go, gcc and commit. Needs
+# Debian's gcc-aarch64-linux-gnu and libc6-dev-arm64-cross. NVIDIA's header asks for its notice too.
+release: dist/mig-gpu-mon-linux-amd64 dist/mig-gpu-mon-linux-arm64
+	cd dist && sha256sum $(^F) > sha256sums
+	install -m 644 "$$(go env GOROOT)/LICENSE" dist/LICENSE.go
+	go list -deps -f '{{with .Module}}{{.Path}} {{.Dir}}{{end}}' . | sort -u | while read -r path dir; do \
+		install -m 644 "$$dir/LICENSE" dist/LICENSE.$${path##*/} || exit; done
+	sed '/^ \*\/$$/q' "$$(go list -f '{{.Dir}}' github.com/NVIDIA/go-nvml/pkg/nvml)/nvml.h" > dist/LICENSE.nvml.h
+	go test -count=1 -run TestDist .
+
+# An old glibc has libpthread and libdl apart; with a new one the linker would leave them out. A build ID differs by folder.
+dist/mig-gpu-mon-linux-%: export CGO_CFLAGS += -include "$(CURDIR)/release/pins.h"
+dist/mig-gpu-mon-linux-%: export CGO_LDFLAGS += -Wl,--no-as-needed -l:libpthread.so.0 -l:libdl.so.2 -Wl,--wrap=__libc_start_main
+dist/mig-gpu-mon-linux-%: LDFLAGS += -buildid=
+dist/mig-gpu-mon-linux-amd64: export CC := x86_64-linux-gnu-gcc
+dist/mig-gpu-mon-linux-arm64: export CC := aarch64-linux-gnu-gcc
+dist/mig-gpu-mon-linux-%: FORCE
+	mkdir -p dist
+	CGO_ENABLED=1 GOOS=linux GOARCH=$* go build $(GOFLAGS_BUILD) -o $@ .
+
+# Needs the network, qemu-user and some minutes.
+release-check: release
+	release/check
+
 clean:
-	rm -f mig-gpu-mon
+	rm -rf mig-gpu-mon dist
