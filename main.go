@@ -112,29 +112,98 @@ const (
 // minInterval is twice what GPM needs between two samples. Tests of many ticks make it shorter.
 var minInterval = 200 * time.Millisecond
 
-const usage = `Usage: mig-gpu-mon [-plain | -csv | -procs | -json] [options]
+// options are the flags, in the order of -h and of the man page. A row without help shares the next row's line
+// in -h; a second name is for the man page alone. text becomes OPTIONS of mig-gpu-mon.1, by
+// go test -run TestManPage -update, which also holds this table to what register has.
+var options = []struct{ names, arg, help, text string }{
+	{"plain", "", "", `
+One row per instance and tick, in aligned columns like those of nvidia-smi dmon.
+Whole GPUs have rows where they have no instances, or numbers that instances lack (see -s).`},
+	{"csv", "", "a row per instance per tick, as nvidia-smi dmon; or as csv", `
+The same columns as comma-separated values: ISO time first, one header line, an empty field for what is unknown.`},
+	{"procs", "", "", `
+One row per process on a GPU or instance: its user, job, memory, CPU share and command.`},
+	{"json", "", "a row per process; or a JSON object per tick", `
+One JSON object per tick, which -replay can play.`},
+	{"i interval", "TIME", "interval: milliseconds or 2s, 1m ... (1000; 200ms to 1h)", `
+The interval between ticks: a number of milliseconds, or a duration such as 2s or 1m, from 200ms to 1h.
+The default is 1000.
+With -replay or -demo on the screen it sets one pace for all records.`},
+	{"c", "N", "end after N ticks", `
+End after N ticks, and 10 seconds after N intervals even if the driver hangs.
+Without it the program goes on until a key or a signal ends it.`},
+	{"id", "LIST", "only these: 0, 0.1, PCI bus id, UUID (or its start)", `
+Show these devices only, separated by commas: a GPU index, GPU.INSTANCE as in 0.1, a PCI bus id, or a UUID or its
+first letters.
+CUDA_VISIBLE_DEVICES can be passed as it is where it names MIG UUIDs.
+A number stands for the instance that has it at the start of the run.`},
+	{"s", "LETTERS", "column groups in order, default um; -s help lists them", `
+The groups of columns of -plain and -csv, in this order.
+The default is um: utilization and memory.
+-s help lists all groups.
+With one of the groups p, c, t, v and e, a GPU with instances has a row of its own.`},
+	{"o", "D|T|DT|I|E", "time in front: date, time, both, ISO 8601, epoch seconds", `
+Put the time in front of the rows of -plain and -procs: the date, the time, both, ISO 8601, or seconds since 1970.`},
+	{"f", "FILE", "append to FILE instead of standard output", `
+Append to FILE instead of writing to standard output.
+A csv file gets one header line, however many runs append to it.`},
+	{"log", "FILE", "append a JSON object per tick beside whatever is shown", `
+Append what -json writes to FILE, beside the screen or rows.
+A new file can be read by its owner only.
+Symbolic links, files of other users and what is no regular file are refused.`},
+	{"prom", "F.prom", "keep F.prom up to date for Prometheus' node_exporter", `
+Keep F.prom up to date for the textfile collector of Prometheus' node_exporter.
+The file is replaced in one step at each tick, and removed at the end of a run without -c.`},
+	{"replay", "FILE", "play what -log or gpur recorded, on the screen or as rows", `
+Play a recording of -log, -json or gpur, on the screen or as rows; no GPU is needed.
+FILE may be - for standard input.`},
+	{"demo", "", "play a simulated machine; needs no GPU", `
+Play a recording of a simulated machine, which is built in.
+It goes with all modes.`},
+	{"gpm", "auto|on|off", "GPM from driver 550 on, from 525 on, or not at all", `
+When to use GPU performance monitoring, which is where Hopper and newer GPUs have the utilization of instances.
+The default, auto, uses it from driver 550 on, since memory readings were seen to break after it on 535;
+on tries it from 525 on; off never does.`},
+	{"nvml-path", "F", "the libnvidia-ml.so.1 to use, instead of searching", `
+Load the library F instead of searching for libnvidia-ml.so.1.`},
+	{"debug", "FILE", "log each NVML call's answer when it changes", `
+Append to FILE which library was loaded, and the answer of each NVML call whenever it changes.
+The file stops growing at 10 MiB, and is as private as that of -log.`},
+	{"pss", "", "PSS and USS of processes on the screen, as key m", `
+Show proportional and unique memory (PSS and USS) of processes on the screen, as the key m does.
+That takes a walk through their page tables, so it is done on demand only.`},
+	{"ascii", "", "", `
+Draw with ASCII characters only.
+This is the default where the locale is not UTF-8, and on the Linux console.`},
+	{"no-color", "", "for terminals without these", `
+Use no colours.`},
+	{"version", "", "", `
+Print the version and exit.`},
+	{"h help", "", "the version; this text (man mig-gpu-mon has more)", `
+Print a list of the flags and exit.`},
+}
+
+// usage is what -h prints.
+func usage() string {
+	var b strings.Builder
+	b.WriteString(`Usage: mig-gpu-mon [-plain | -csv | -procs | -json] [options]
 Activity, memory and processes of every NVIDIA MIG instance, live. Full screen
 on a terminal (? shows the keys), rows in a pipe or with one of these:
-  -plain, -csv    a row per instance per tick, as nvidia-smi dmon; or as csv
-  -procs, -json   a row per process; or a JSON object per tick
-  -i TIME         interval: milliseconds or 2s, 1m ... (1000; 200ms to 1h)
-  -c N            end after N ticks
-  -id LIST        only these: 0, 0.1, PCI bus id, UUID (or its start)
-  -s LETTERS      column groups in order, default um; -s help lists them
-  -o D|T|DT|I|E   time in front: date, time, both, ISO 8601, epoch seconds
-  -f FILE         append to FILE instead of standard output
-  -log FILE       append a JSON object per tick beside whatever is shown
-  -prom F.prom    keep F.prom up to date for Prometheus' node_exporter
-  -replay FILE    play what -log or gpur recorded, on the screen or as rows
-  -demo           play a simulated machine; needs no GPU
-  -gpm auto|on|off  GPM from driver 550 on, from 525 on, or not at all
-  -nvml-path F    the libnvidia-ml.so.1 to use, instead of searching
-  -debug FILE     log each NVML call's answer when it changes
-  -pss            PSS and USS of processes on the screen, as key m
-  -ascii, -no-color   for terminals without these; -version, -h
-Exit: 0 ok, 1 failed, 2 usage, 3 no driver or GPU, 4 (-c) a device was silent.
+`)
+	var names []string
+	for _, o := range options {
+		name, _, _ := strings.Cut(o.names, " ")
+		names = append(names, strings.TrimSpace("-"+name+" "+o.arg))
+		if o.help != "" {
+			fmt.Fprintf(&b, "  %-14s  %s\n", strings.Join(names, ", "), o.help)
+			names = nil
+		}
+	}
+	b.WriteString(`Exit: 0 ok, 1 failed, 2 usage, 3 no driver or GPU, 4 (-c) a device was silent.
 SIGUSR1 releases the driver for 60 s, SIGUSR2 takes it up again.
-`
+`)
+	return b.String()
+}
 
 // usageError is a mistake on the command line, with hints.
 type usageError struct {
@@ -162,24 +231,30 @@ func show(stdout io.Writer, text string) error {
 	return errShown
 }
 
-// parse checks the command line.
-func parse(args []string, stdout io.Writer) (*config, error) {
+// words are the flags that say more than their text when all are known.
+type words struct {
+	modes                                     map[string]*bool
+	interval, delay, ids, letters, stamp, gpm string
+	version                                   bool
+}
+
+// register makes the flags of options, and -d, which is there to be told from -i.
+func register(c *config) (*flag.FlagSet, *words) {
 	fs := flag.NewFlagSet("mig-gpu-mon", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	modes := map[string]*bool{}
+	w := &words{modes: map[string]*bool{}}
 	for name := range modeKinds {
-		modes[name] = fs.Bool(name, false, "")
+		w.modes[name] = fs.Bool(name, false, "")
 	}
-	interval := fs.String("i", "1000", "")
-	fs.StringVar(interval, "interval", "1000", "")
-	delay := fs.String("d", "", "")
-	count := fs.Int("c", 0, "")
-	ids := fs.String("id", "", "")
-	letters := fs.String("s", "um", "")
-	stampName := fs.String("o", "", "")
-	gpm := fs.String("gpm", "auto", "")
-	showVersion := fs.Bool("version", false, "")
-	c := &config{}
+	fs.StringVar(&w.interval, "i", "1000", "")
+	fs.StringVar(&w.interval, "interval", "1000", "")
+	fs.StringVar(&w.delay, "d", "", "")
+	fs.StringVar(&w.ids, "id", "", "")
+	fs.StringVar(&w.letters, "s", "um", "")
+	fs.StringVar(&w.stamp, "o", "", "")
+	fs.StringVar(&w.gpm, "gpm", "auto", "")
+	fs.BoolVar(&w.version, "version", false, "")
+	fs.IntVar(&c.count, "c", 0, "")
 	fs.StringVar(&c.file, "f", "", "")
 	fs.StringVar(&c.nvmlPath, "nvml-path", "", "")
 	fs.StringVar(&c.debugFile, "debug", "", "")
@@ -190,39 +265,46 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	fs.BoolVar(&c.ascii, "ascii", false, "")
 	fs.BoolVar(&c.pss, "pss", false, "")
 	fs.BoolVar(&c.noColor, "no-color", false, "")
+	return fs, w
+}
+
+// parse checks the command line.
+func parse(args []string, stdout io.Writer) (*config, error) {
+	c := &config{}
+	fs, w := register(c)
 	err := fs.Parse(args)
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	var chosen []string
-	for name, on := range modes {
+	for name, on := range w.modes {
 		if *on {
 			chosen = append(chosen, name)
 		}
 	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return nil, show(stdout, usage)
+		return nil, show(stdout, usage())
 	case err != nil:
 		return nil, badUsage("mig-gpu-mon -h lists the flags", "%v", err)
-	case *showVersion:
+	case w.version:
 		return nil, show(stdout, "mig-gpu-mon "+versionText()+"\n")
-	case given["s"] && *letters == "help":
+	case given["s"] && w.letters == "help":
 		return nil, show(stdout, groupHelp())
 	case fs.NArg() > 0:
 		return nil, badUsage("mig-gpu-mon -h lists the flags; -replay FILE plays a recording", "unexpected argument %q", fs.Arg(0))
 	case given["d"]:
-		return nil, badUsage(intervalHint, "-d %s: there is no -d", *delay)
+		return nil, badUsage(intervalHint, "-d %s: there is no -d", w.delay)
 	case given["i"] && given["interval"]:
 		return nil, badUsage("", "-i and -interval are the same flag")
 	case len(chosen) > 1:
 		return nil, badUsage("choose one of -plain, -csv, -procs and -json", "more than one mode given")
-	case given["c"] && *count < 1:
-		return nil, badUsage("leave -c out to go on for ever", "-c %d: must be at least 1", *count)
-	case (*modes["procs"] || *modes["json"]) && given["s"]:
+	case given["c"] && c.count < 1:
+		return nil, badUsage("leave -c out to go on for ever", "-c %d: must be at least 1", c.count)
+	case (*w.modes["procs"] || *w.modes["json"]) && given["s"]:
 		return nil, badUsage("-s chooses columns of -plain and -csv", "-%s has columns of its own", chosen[0])
-	case (*modes["csv"] || *modes["json"]) && given["o"]:
+	case (*w.modes["csv"] || *w.modes["json"]) && given["o"]:
 		return nil, badUsage("each row has its time anyway", "-%s and -o exclude each other", chosen[0])
-	case given["id"] && strings.Trim(*ids, ", ") == "":
+	case given["id"] && strings.Trim(w.ids, ", ") == "":
 		return nil, badUsage("leave -id out to see all", "-id is empty")
 	case emptyPath(c, given) != "":
 		return nil, badUsage("it takes the name of a file", "-%s is empty", emptyPath(c, given))
@@ -234,18 +316,17 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	if err := playable(c, given); err != nil {
 		return nil, err
 	}
-	c.count = *count
 	c.paced = given["i"] || given["interval"]
 	c.text = len(chosen) > 0 || given["c"] || given["s"] || given["o"] || given["f"]
 	if len(chosen) > 0 {
 		c.kind = modeKinds[chosen[0]]
 	}
 	if !given["o"] {
-		*stampName = "-"
-	} else if *stampName == "-" {
-		*stampName = "?"
+		w.stamp = "-"
+	} else if w.stamp == "-" {
+		w.stamp = "?"
 	}
-	return c, c.choose(*ids, *interval, *letters, *stampName, *gpm)
+	return c, c.choose(w)
 }
 
 // emptyPath is a flag that was given the empty text as the name of a file, as a script does that has not set
@@ -297,24 +378,24 @@ func playable(c *config, given map[string]bool) error {
 }
 
 // choose takes what the flags that are words mean.
-func (c *config) choose(ids, interval, letters, stampName, gpm string) (err error) {
-	for _, id := range strings.Split(ids, ",") {
+func (c *config) choose(w *words) (err error) {
+	for _, id := range strings.Split(w.ids, ",") {
 		if id = strings.TrimSpace(id); id != "" {
 			c.ids = append(c.ids, id)
 		}
 	}
-	if c.interval, err = parseInterval(interval); err != nil {
+	if c.interval, err = parseInterval(w.interval); err != nil {
 		return err
 	}
-	if c.columns, c.gpuRows, err = chooseColumns(letters); err != nil {
-		return badUsage("mig-gpu-mon -s help lists the groups", "-s %s: %v", letters, err)
+	if c.columns, c.gpuRows, err = chooseColumns(w.letters); err != nil {
+		return badUsage("mig-gpu-mon -s help lists the groups", "-s %s: %v", w.letters, err)
 	}
 	var ok bool
-	if c.stamp, ok = stampNames[stampName]; !ok {
-		return badUsage("-o takes D, T, DT, I or E", "-o %s: no such time format", stampName)
+	if c.stamp, ok = stampNames[w.stamp]; !ok {
+		return badUsage("-o takes D, T, DT, I or E", "-o %s: no such time format", w.stamp)
 	}
-	if c.policy, ok = gpmNames[gpm]; !ok {
-		return badUsage("-gpm takes auto, on or off", "-gpm %s: no such mode", gpm)
+	if c.policy, ok = gpmNames[w.gpm]; !ok {
+		return badUsage("-gpm takes auto, on or off", "-gpm %s: no such mode", w.gpm)
 	}
 	return nil
 }

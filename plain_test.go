@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -272,7 +275,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestUsageFitsAScreen(t *testing.T) {
-	lines := strings.Split(strings.TrimSuffix(usage, "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(usage(), "\n"), "\n")
 	if len(lines) > 24 {
 		t.Errorf("%d lines", len(lines))
 	}
@@ -280,6 +283,82 @@ func TestUsageFitsAScreen(t *testing.T) {
 		if len(l) > 79 {
 			t.Errorf("%d columns: %s", len(l), l)
 		}
+	}
+}
+
+// TestFlagsHaveRows: the table that -h and the man page are made of has the flags that there are.
+func TestFlagsHaveRows(t *testing.T) {
+	fs, _ := register(&config{})
+	rows := map[string]bool{}
+	for _, o := range options {
+		for _, name := range strings.Fields(o.names) {
+			rows[name] = true
+			f := fs.Lookup(name)
+			if name == "h" || name == "help" {
+				continue // package flag has them
+			}
+			if f == nil {
+				t.Errorf("-%s has a row, but is no flag", name)
+				continue
+			}
+			if b, ok := f.Value.(interface{ IsBoolFlag() bool }); (ok && b.IsBoolFlag()) != (o.arg == "") {
+				t.Errorf("-%s: its row says that it takes %q", name, o.arg)
+			}
+		}
+		if !strings.HasPrefix(o.text, "\n") {
+			t.Errorf("-%s: its text for the man page has to begin on a new line", o.names)
+		}
+	}
+	fs.VisitAll(func(f *flag.Flag) {
+		if !rows[f.Name] && f.Name != "d" { // -d is there only to be refused
+			t.Errorf("-%s has no row", f.Name)
+		}
+	})
+	if last := options[len(options)-1]; last.help == "" {
+		t.Errorf("-h leaves out -%s: no row after it has help", last.names)
+	}
+}
+
+// TestManPage holds OPTIONS of the man page to the table of flags, and the page to what formatters accept.
+func TestManPage(t *testing.T) {
+	const page, begin, end = "mig-gpu-mon.1", "\n.SH OPTIONS\n", ".SH EXIT STATUS\n"
+	var want strings.Builder
+	flagName := regexp.MustCompile(`\B\\-[a-z]+(\\-[a-z]+)*`)
+	escape := strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace
+	for _, o := range options {
+		fmt.Fprintf(&want, ".TP\n\\fB\\-%s\\fR", strings.ReplaceAll(escape(o.names), " ", `\fR, \fB\-`))
+		if o.arg != "" {
+			fmt.Fprintf(&want, " \\fI%s\\fR", o.arg)
+		}
+		want.WriteString(flagName.ReplaceAllString(escape(o.text), `\fB${0}\fR`) + "\n")
+	}
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(data), begin)
+	got, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no OPTIONS before EXIT STATUS", page)
+	}
+	switch {
+	case got == want.String():
+	case *update:
+		if err := os.WriteFile(page, []byte(head+begin+want.String()+end+tail), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("OPTIONS of %s differs from the table in main.go (go test -run TestManPage -update rewrites it)", page)
+	}
+	for _, formatter := range [][]string{{"groff", "-man", "-ww", "-z"}, {"mandoc", "-T", "lint", "-W", "warning"}} {
+		t.Run(formatter[0], func(t *testing.T) {
+			if _, err := exec.LookPath(formatter[0]); err != nil {
+				t.Skip(err)
+			}
+			if out, err := exec.Command(formatter[0], append(formatter[1:], page)...).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 }
 
