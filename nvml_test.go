@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -414,22 +417,63 @@ func TestAppendingRunsTearNoLine(t *testing.T) {
 	}
 }
 
-// TestPipes runs the README's shell lines.
-func TestPipes(t *testing.T) {
+// TestReadmeExamples runs the README's command lines as they are written, but for what takes long, for three
+// seconds each: they must say nothing on stderr, and print something if anything is to be printed.
+func TestReadmeExamples(t *testing.T) {
 	t.Parallel()
-	m := newMachine(t, "h200-580")
-	for script, want := range map[string]string{
-		`"$P" -plain -i 200 -c 3 | head -1 | cut -c1-13; echo "${PIPESTATUS[1]}"`:  "# mig-gpu-mon\n0\n",
-		`"$P" -plain -i 200 -c 1 | awk '!/^#/ && $8 != "-" && $8 > 50 {print $5}'`: "3g.71gb\n",
-		`"$P" -plain -i 200 -c 1 | awk '!/^#/ {n += $13} END {print n}'`:           "3\n",
-	} {
-		cmd := m.command()
-		cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "-c", script}
-		cmd.Env = append(cmd.Env, "P="+os.Args[0])
-		out, err := cmd.CombinedOutput()
-		if err != nil || string(out) != want {
-			t.Errorf("%s: %v\n%s want %s", script, err, out, want)
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, block := range regexp.MustCompile("(?ms)^```$(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		for line := range strings.Lines(block[1]) {
+			if !strings.HasPrefix(line, "mig-gpu-mon") && !strings.HasPrefix(line, "zcat") {
+				continue
+			}
+			n++
+			t.Run(strings.TrimSpace(line), func(t *testing.T) {
+				t.Parallel()
+				if strings.Contains(line, "| jq") {
+					if _, err := exec.LookPath("jq"); err != nil {
+						t.Skip("jq is not installed")
+					}
+				}
+				dir := t.TempDir()
+				var packed bytes.Buffer
+				z := gzip.NewWriter(&packed)
+				_, _ = z.Write([]byte(gpurOld))
+				if err := errors.Join(z.Close(), os.WriteFile(dir+"/FILE", []byte(gpurOld), 0o600), os.WriteFile(dir+"/FILE.gz", packed.Bytes(), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				m := newMachine(t, "h200-580")
+				cmd := m.shell(strings.NewReplacer("-i 60s", "-i 1s", "-i 5s", "-i 1s", "/var/log", dir).Replace(line))
+				cmd.Dir = dir
+				cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=MIG-201f3a76-0000-5002-8000-0000201f3876")
+				for i, e := range cmd.Env { // the folder is another one
+					cmd.Env[i] = strings.Replace(e, "testdata/", os.Getenv("PWD")+"/testdata/", 1)
+				}
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+				var out, errs bytes.Buffer
+				cmd.Stdout, cmd.Stderr = &out, &errs
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				stop := time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) })
+				defer stop.Stop()
+				_ = cmd.Wait()
+				quiet := strings.Contains(line, " -f ") || strings.Contains(line, "> 600")
+				if errs.Len() > 0 || out.Len() == 0 && !quiet {
+					t.Errorf("stderr %q, stdout %q", errs.String(), out.String())
+				}
+				if file, err := os.ReadFile(dir + "/mig.csv"); strings.Contains(line, "mig.csv") && (err != nil || !strings.HasPrefix(string(file), "time,gpu,mig,")) {
+					t.Errorf("%v: %s", err, file)
+				}
+			})
 		}
+	}
+	if n < 10 {
+		t.Errorf("only %d command lines were found", n)
 	}
 }
 
