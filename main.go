@@ -60,6 +60,9 @@ var builtVersion = sync.OnceValue(func() string {
 
 func main() {
 	defer crash()
+	if os.Getenv(probeEnv) != "" {
+		os.Exit(probe(os.Args[1:]))
+	}
 	code := run(os.Args[1:], os.Stdout, os.Stderr)
 	removeProm()
 	if code > 128 {
@@ -70,6 +73,9 @@ func main() {
 
 // die ends the program by sig itself, so that a shell loop around it ends too.
 func die(sig syscall.Signal) {
+	if sig == syscall.SIGQUIT {
+		os.Exit(128 + int(sig)) // by itself it would have Go print all stacks and exit with 2
+	}
 	signal.Reset(sig)
 	_ = unix.Kill(unix.Getpid(), sig)
 	time.Sleep(time.Second)
@@ -486,7 +492,8 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 		src.want = everything()
 		l.hosts, l.system = newHostReader(procRoot, cgroupRoot), &hostState{}
 	}
-	l.sampler = startSampler(src)
+	l.sampler = newSampler()
+	l.sampler.start(src)
 	return l.run()
 }
 
@@ -543,17 +550,25 @@ type handover struct {
 	tries    int       // processes so far that found no driver
 	ticks    int       // rows' ticks written
 	deadline time.Time // of a run with -c, zero if it has none yet
+	bound    []string  // the devices that -id was bound to, by identity
 }
 
-const handoverEnv = "MIG_GPU_MON_HANDOVER"
+const (
+	handoverEnv = "MIG_GPU_MON_HANDOVER"
+	probeEnv    = "MIG_GPU_MON_PROBE"
+)
 
 // takeHandover reads what the process before this one left, if there was one.
 func takeHandover() (h handover) {
 	var deadline int64
-	if n, _ := fmt.Sscan(os.Getenv(handoverEnv), &h.tries, &h.ticks, &deadline); n < 3 || h.tries < 1 || h.ticks < 0 {
+	head, bound, _ := strings.Cut(os.Getenv(handoverEnv), ";")
+	if n, _ := fmt.Sscan(head, &h.tries, &h.ticks, &deadline); n < 3 || h.tries < 1 || h.ticks < 0 {
 		h = handover{}
 	} else if deadline > 0 {
 		h.deadline = time.UnixMilli(deadline)
+	}
+	if bound != "" {
+		h.bound = strings.Split(bound, ";")
 	}
 	os.Unsetenv(handoverEnv)
 	return h
@@ -568,8 +583,41 @@ func (h handover) exec() error {
 	if !h.deadline.IsZero() {
 		deadline = h.deadline.UnixMilli()
 	}
-	env := append(os.Environ(), fmt.Sprintf("%s=%d %d %d", handoverEnv, h.tries+1, h.ticks, deadline))
+	signal.Ignore(syscall.SIGUSR1, syscall.SIGUSR2) // which would end a process that has not set them up yet
+	env := append(os.Environ(), fmt.Sprintf("%s=%d %d %d;%s", handoverEnv, h.tries+1, h.ticks, deadline, strings.Join(h.bound, ";")))
 	return syscall.Exec("/proc/self/exe", os.Args, env)
+}
+
+// probe is the exit code of a process that only tells whether the driver lets itself be used.
+func probe(args []string) int {
+	c, err := parse(args, io.Discard)
+	if err != nil {
+		return exitUsage
+	}
+	src := &nvmlSource{path: c.nvmlPath}
+	if secureExec() {
+		src.path = ""
+	}
+	if src.load() != nil {
+		return exitNoGPU
+	}
+	src.close()
+	return exitOK
+}
+
+// probed runs such a process.
+func probed() bool {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer null.Close()
+	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Env: append(os.Environ(), probeEnv+"=1"), Files: []*os.File{null, null, null}})
+	if err != nil {
+		return true // then handing over fails too, and says why
+	}
+	state, err := p.Wait()
+	return err == nil && state.ExitCode() == exitOK
 }
 
 const restartHint = "the driver was upgraded: restart mig-gpu-mon"
@@ -577,25 +625,47 @@ const restartHint = "the driver was upgraded: restart mig-gpu-mon"
 // successor is a loop's watch over whether a new process has to take this one's place.
 type successor struct {
 	handover
-	replaced bool             // the driver was, as the last answer says
-	due      <-chan time.Time // when to hand over
+	replaced bool            // the driver was, as the last answer says
+	early    bool            // this is such a process, and found no driver yet
+	resting  bool            // released: the driver is to be left alone
+	ready    <-chan struct{} // when to hand over
 }
 
 // watch looks at an answer; wait says that there is nothing in it but the need for a new process.
 func (w *successor) watch(a sampled) (wait bool) {
+	was := w.replaced || w.early
+	w.early = a.err != nil && w.tries > 0
+	w.replaced = a.err == nil && a.snap.replaced
 	switch {
-	case a.err != nil && w.tries == 0:
-		return false
-	case a.err != nil: // this is such a process, and too early
-		w.due = time.After(w.wait())
-		return true
-	case !a.snap.replaced:
-		w.tries, w.due = 0, nil
-	case !w.replaced:
-		w.due = time.After(w.wait())
+	case w.early || w.replaced && !was:
+		w.start()
+	case a.err == nil && !w.replaced:
+		w.tries, w.ready = 0, nil
 	}
-	w.replaced = a.snap.replaced
-	return false
+	return w.early
+}
+
+// start looks for the driver in child processes until one finds it.
+func (w *successor) start() {
+	if w.resting {
+		return
+	}
+	ready, h := make(chan struct{}, 1), w.handover
+	w.ready = ready
+	guard(func() {
+		for time.Sleep(h.wait()); !probed(); h.tries++ {
+			time.Sleep(h.wait())
+		}
+		ready <- struct{}{}
+	})
+}
+
+// rest leaves the driver alone, or no more.
+func (w *successor) rest(yes bool) {
+	w.resting, w.ready = yes, nil
+	if !yes && (w.replaced || w.early) {
+		w.start()
+	}
 }
 
 // exports are the files that take every snapshot beside what is shown.
@@ -617,6 +687,7 @@ func (x *exports) open(c *config) (err error) {
 		if x.prom, err = openProm(c.promFile); err != nil {
 			return err
 		}
+		x.prom.wrote = c.from.tries > 0 // by the process before
 		if c.count == 0 {
 			removeProm = func() { _ = x.prom.remove() }
 			// A pipe that was closed is an error of a write then, and does not end the program before this.
@@ -747,14 +818,14 @@ type sampler struct {
 	spare   *snapshot
 }
 
-func startSampler(src source) *sampler {
-	s := &sampler{
+func newSampler() *sampler {
+	return &sampler{
 		orders: make(chan request, 16), answers: make(chan sampled, 1),
 		last: &snapshot{}, spare: &snapshot{},
 	}
-	guard(func() { s.serve(src) })
-	return s
 }
+
+func (s *sampler) start(src source) { guard(func() { s.serve(src) }) }
 
 // serve carries out orders until orderClose. It may hang in the driver for any time.
 func (s *sampler) serve(src source) {
@@ -928,25 +999,30 @@ func (l *textLoop) replay(src *replaySource) int {
 // run is the loop of the text modes; it answers the exit code.
 func (l *textLoop) run() int {
 	signals, urgent, usr := make(chan os.Signal, 8), make(chan os.Signal), make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	signal.Notify(usr, syscall.SIGUSR1, syscall.SIGUSR2)
 	if !signal.Ignored(syscall.SIGHUP) { // nohup stays in force
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	guard(func() { forward(signals, urgent) })
+	release := make(chan os.Signal)
+	guard(func() { forward(signals, urgent, l.sampler) })
+	guard(func() { forward(usr, release, l.sampler) })
 	start := time.Now()
 	l.readHost(start)
 	l.ask()
 	tick, first, resume := time.NewTimer(l.c.interval), time.NewTimer(firstAnswer), time.NewTimer(time.Hour)
 	resume.Stop()
+	if l.next.tries > 0 {
+		first.Stop() // it did answer, to the process before
+	}
 	end := l.deadline(l.c.from.deadline)
 	for {
 		code := -1
 		select {
 		case <-end:
 			code = exitSilent // -c was not reached
-		case <-l.next.due:
-			l.next.ticks, l.next.deadline, l.next.due = l.ticks, l.end, nil
+		case <-l.next.ready:
+			l.next.ticks, l.next.deadline, l.next.ready = l.ticks, l.end, nil
 			says := fmt.Sprintf("%s (%v)", restartHint, l.next.exec())
 			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
 			code = l.tell(says)
@@ -975,7 +1051,7 @@ func (l *textLoop) run() int {
 			code = l.stillNothing()
 		case <-resume.C:
 			code = l.signalled(orderResume, "resumed")
-		case sig := <-usr:
+		case sig := <-release:
 			code = l.signal(sig, resume)
 		case sig := <-urgent:
 			code = l.signal(sig, resume)
@@ -1021,8 +1097,8 @@ func (l *textLoop) deadline(at time.Time) <-chan time.Time {
 }
 
 // forward passes signals on to a loop. Should that be held in a write, by a pipe or a terminal that nobody
-// reads, those that end the program end it all the same.
-func forward(from <-chan os.Signal, to chan<- os.Signal) {
+// reads, those that end the program end it all the same, and those about the driver reach the sampler first.
+func forward(from <-chan os.Signal, to chan<- os.Signal, s *sampler) {
 	for sig := range from {
 		select {
 		case to <- sig:
@@ -1030,11 +1106,16 @@ func forward(from <-chan os.Signal, to chan<- os.Signal) {
 		case <-time.After(time.Second):
 		}
 		switch sig {
-		case syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP:
+		case syscall.SIGUSR1:
+			s.order(orderRelease)
+		case syscall.SIGUSR2:
+			s.order(orderResume)
+		default:
 			leaveTerminal()
 			removeProm()
 			die(sig.(syscall.Signal))
 		}
+		to <- sig
 	}
 }
 
@@ -1062,6 +1143,7 @@ func untilNext(start, now time.Time, interval time.Duration) time.Duration {
 
 // signalled passes on what a signal asked for and says so in the rows.
 func (l *textLoop) signalled(o order, says string) int {
+	l.next.rest(o == orderRelease)
 	if !l.order(o) {
 		says = "the driver does not answer: ignored"
 	}
@@ -1139,26 +1221,27 @@ func (l *textLoop) answer(s *snapshot) int {
 
 // begin binds -id to the devices that are there now.
 func (l *textLoop) begin(s *snapshot) error {
-	shows, err := chooseDevices(s, l.c.ids)
+	shows, err := chooseDevices(s, l.c.ids, &l.next.bound)
 	if err == nil {
 		l.w.shows = shows
 	}
 	return err
 }
 
-// chooseDevices is which devices are shown: without ids all that are visible here.
-func chooseDevices(s *snapshot, ids []string) (func(*device) bool, error) {
+// chooseDevices is which devices are shown: without ids all that are visible here. bound are the devices that
+// ids were bound to, here or by a process before this one; then they may be away at the moment.
+func chooseDevices(s *snapshot, ids []string, bound *[]string) (func(*device) bool, error) {
 	if len(ids) == 0 {
 		return func(d *device) bool { return d.fault != notVisible }, nil
 	}
-	var chosen []string
-	for _, id := range ids {
-		found := matchID(s, id)
+	for i := 0; i < len(ids) && (i > 0 || len(*bound) == 0); i++ {
+		found := matchID(s, ids[i])
 		if len(found) == 0 {
-			return nil, &startError{"-id " + id + ": no such device here", knownIDs(s)}
+			return nil, &startError{"-id " + ids[i] + ": no such device here", knownIDs(s)}
 		}
-		chosen = append(chosen, found...)
+		*bound = append(*bound, found...)
 	}
+	chosen := *bound
 	return func(d *device) bool {
 		return slices.Contains(chosen, identity(d)) || d.gpuUUID != "" && slices.Contains(chosen, d.gpuUUID)
 	}, nil
@@ -1337,19 +1420,22 @@ func (l *screenLoop) start(src source) (urgent, cont chan os.Signal, keys chan [
 	leaveTerminal = l.term.leave
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	l.usr, cont = make(chan os.Signal, 2), make(chan os.Signal, 1)
-	signal.Notify(l.usr, syscall.SIGUSR1, syscall.SIGUSR2)
+	l.usr, cont = make(chan os.Signal), make(chan os.Signal, 1)
 	l.winch = make(chan os.Signal, 1)
 	signal.Notify(l.winch, syscall.SIGWINCH)
 	signal.Notify(cont, syscall.SIGCONT)
 	urgent, keys = make(chan os.Signal), make(chan []byte)
-	guard(func() { forward(signals, urgent) })
+	l.sampler = newSampler()
+	usr := make(chan os.Signal, 2)
+	signal.Notify(usr, syscall.SIGUSR1, syscall.SIGUSR2)
+	guard(func() { forward(signals, urgent, l.sampler) })
+	guard(func() { forward(usr, l.usr, l.sampler) })
 	if l.term.tty != nil {
 		guard(func() { readKeys(l.term.tty, keys) })
 	}
 	l.resume = time.NewTimer(time.Hour)
 	l.resume.Stop()
-	l.sampler = startSampler(src)
+	l.sampler.start(src)
 	if _, l.tape = src.(*replaySource); l.tape {
 		l.v.replay = true
 	} else {
@@ -1380,7 +1466,7 @@ func (l *screenLoop) run(src source) (code int) {
 	for code = -1; code < 0; {
 		due := l.due
 		select {
-		case <-l.next.due:
+		case <-l.next.ready:
 			l.term.leave()
 			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.next.exec()))
 		case a := <-l.answers:
@@ -1484,7 +1570,12 @@ func (l *screenLoop) release(yes bool) {
 		l.say("the driver does not answer")
 		return
 	}
-	l.v.paused = yes
+	l.v.paused, l.v.resuming = yes, !yes
+	l.next.rest(yes)
+	if !yes && l.asked.IsZero() {
+		l.slot = l.past.slot
+		l.ask()
+	}
 	l.notes = append(l.notes, map[bool]string{true: "released: the NVML session is closed", false: "resumed"}[yes])
 }
 
@@ -1565,6 +1656,7 @@ func (l *screenLoop) answer(s *snapshot) int {
 		s.interval, s.system = l.v.interval, &l.host
 	}
 	l.past.fill(l.slot, s)
+	l.v.resuming = l.v.paused
 	first := !l.primed
 	if first {
 		l.primed = true
@@ -1691,7 +1783,7 @@ func (l *screenLoop) say(text string) {
 // begin finds where the selection starts: on an instance that runs a process of this user, else on one
 // named in CUDA_VISIBLE_DEVICES, else on the first instance or whole GPU.
 func (l *screenLoop) begin(s *snapshot) int {
-	shows, err := chooseDevices(s, l.c.ids)
+	shows, err := chooseDevices(s, l.c.ids, &l.next.bound)
 	if err != nil {
 		l.term.leave()
 		return fail(l.stderr, err)
@@ -1975,7 +2067,7 @@ func (l *screenLoop) draw() int {
 		// A disk that is slow is no silent driver.
 	} else if late := time.Since(l.asked); !l.asked.IsZero() && late >= patience(l.v.interval) {
 		l.v.silent = late
-	} else if l.v.paused && l.v.snap != nil {
+	} else if (l.v.paused || l.v.resuming) && l.v.snap != nil {
 		l.v.silent = time.Since(l.v.snap.at)
 	}
 	paint(&l.scr.want, &l.v)

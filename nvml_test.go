@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The first line names this build, this host and the time; a line tells the time each minute. All else
@@ -1079,7 +1081,7 @@ func TestDriverUpgraded(t *testing.T) {
 		l.await("3g.71gb")
 		m.tell("unload code=1")
 		l.await("3g.71gb[ ,]+[?]")
-		m.tell("reload\nlib init=18")
+		m.tell("reload\nlib init=18 stale=1")
 		time.Sleep(4 * time.Second) // the first new process finds no driver either
 		m.tell("lib init=0 driver=590.1")
 		rest := []string{l.await("3g.71gb[ ,]+busy")}
@@ -1112,7 +1114,7 @@ func TestDriverUpgradedForGood(t *testing.T) {
 	l.await("3g.71gb")
 	m.tell("unload code=1")
 	l.await("3g.71gb +[?]")
-	m.tell("reload\nlib init=18")
+	m.tell("reload\nlib init=18 stale=1")
 	began := time.Now()
 	for range l.lines {
 	}
@@ -1129,9 +1131,12 @@ func TestDashboardDriverUpgraded(t *testing.T) {
 	p.eventually("values", func() bool { return strings.Contains(screenText(p, 160, 45), "util 54% gpm") })
 	m.tell("unload code=1")
 	p.eventually("it is gone", func() bool { return strings.Contains(screenText(p, 160, 45), "driver is not loaded") })
-	m.tell("reload\nlib init=18")
+	m.tell("reload\nlib init=18 stale=1")
 	p.eventually("the reason", func() bool { return strings.Contains(screenText(p, 160, 45), "driver was upgraded") })
-	p.shows("\x1b[?1049l", 1)
+	time.Sleep(3 * time.Second) // as long as there is no driver for it, no new process begins
+	if strings.Contains(p.output(), "\x1b[?1049l") {
+		t.Error("the screen was left too early")
+	}
 	m.tell("lib init=0 driver=590.1")
 	p.eventually("the new driver", func() bool {
 		s := screenText(p, 160, 45)
@@ -1361,5 +1366,93 @@ func TestSetuid(t *testing.T) {
 	_ = cmd.Run()
 	if s := out.String(); cmd.ProcessState.ExitCode() != exitNoGPU || !strings.Contains(s, "-nvml-path and LD_LIBRARY_PATH are ignored") || strings.Contains(s, "3g.71gb") {
 		t.Errorf("%v: %s", cmd.ProcessState, s)
+	}
+}
+
+// TestUpgradeWaitsForTheAdministrator: while released, no process takes this one's place and no session is
+// opened; and -id stays with the devices that it was bound to, not with those that took their numbers.
+func TestUpgradeWaitsForTheAdministrator(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "300", "-id", "0.1")
+	l.await("2g.35gb  held")
+	m.tell("unload code=1")
+	l.await("2g.35gb +[?]")
+	m.tell("reload\nlib init=18 stale=1")
+	l.await("# the driver was upgraded")
+	_ = l.cmd.Process.Signal(syscall.SIGUSR1)
+	l.await("# released")
+	m.tell("lib init=0 driver=590.1\ngone mig 0.1\nmig 0.1 gi=7 ci=0 profile=1g.18gb mem=16384 used=5000")
+	for range 15 {
+		if line := l.await("."); strings.Contains(line, "590.1") {
+			t.Errorf("a new process although released: %s", line)
+		}
+	}
+	if n := m.stat("sessions"); n != 0 {
+		t.Errorf("%d sessions while released", n)
+	}
+	_ = l.cmd.Process.Signal(syscall.SIGUSR2)
+	l.await("driver 590.1")
+	m.tell("gone mig 0.1\nmig 0.1 gi=3 ci=0 profile=2g.35gb sm=32 slices=2/2 mem=33280 used=777")
+	if line := l.await("^ +0 +1 "); !strings.Contains(line, "2g.35gb") {
+		t.Errorf("another instance took its row: %s", line)
+	}
+	l.end(syscall.SIGTERM)
+}
+
+// TestReleaseWhileOutputIsBlocked: a pipe that nobody reads keeps rows, not the driver.
+func TestReleaseWhileOutputIsBlocked(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	cmd := m.command("-plain", "-i", "200", "-s", "umgxkwpctvei")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, 4096)
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	time.Sleep(3 * time.Second)
+	if m.stat("sessions") != 1 {
+		t.Fatal("no session")
+	}
+	_ = cmd.Process.Signal(syscall.SIGUSR1)
+	await(t, "the release", func() bool { return m.stat("sessions") == 0 && m.stat("samples") == 0 })
+}
+
+// TestDashboardResumes: what was read before a release is shown as old until something was answered after it.
+func TestDashboardResumes(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	p, cmd := startDashboard(t, m, 160, 45, "-i", "20s")
+	text := func() string { return screenText(p, 160, 45) }
+	p.eventually("values", func() bool { return strings.Contains(text(), "util 54% gpm") })
+	p.send("p")
+	p.eventually("released", func() bool { return strings.Contains(text(), "RELEASED") })
+	m.tell("hang nvmlInit_v2 s=3 times=1")
+	p.send("p")
+	p.eventually("resuming, with old numbers", func() bool {
+		return strings.Contains(text(), "resuming") && strings.Contains(text(), "util 54*%")
+	})
+	p.eventually("new numbers, long before the next tick", func() bool { return strings.Contains(text(), "util 54% gpm") })
+	p.send("q")
+	p.exits(cmd)
+}
+
+// TestQuit: SIGQUIT ends it as a signal does, without a trace.
+func TestQuit(t *testing.T) {
+	t.Parallel()
+	l := newMachine(t, "h200-580").start("-plain", "-i", "300")
+	l.await("3g.71gb")
+	if state := l.end(syscall.SIGQUIT); state.ExitCode() != 131 || l.errs.Len() > 0 {
+		t.Errorf("%v, stderr %q", state, l.errs.String())
 	}
 }

@@ -54,6 +54,7 @@ type view struct {
 	silent   time.Duration // how long an answer of the driver is overdue, 0: it is not
 	paused   bool          // released by key or signal
 	closed   bool          // and the session is really closed
+	resuming bool          // no more, but nothing was answered since
 	notice   string        // in the header for a while
 	broken   string        // what went wrong with a file beside, for good
 	replay   bool          // a recording is played
@@ -412,6 +413,9 @@ func (p painter) warning(l *line) {
 		return
 	case v.paused:
 		l.str("RELEASED: p resumes", loud)
+		return
+	case v.resuming && v.silent > 0:
+		l.str("resuming", loud)
 		return
 	case v.silent > 0:
 		l.str("driver silent for ", loud).int(int(v.silent.Seconds()), loud).str(" s", loud)

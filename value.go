@@ -74,7 +74,7 @@ var reasons = [reasonCount]struct{ word, sentence string }{
 	inUse:          {"in_use", "in use, says the driver"},
 	driverSilent:   {"driver_silent", "the driver does not answer"},
 	driverGone:     {"driver_gone", "the driver is not loaded at the moment"},
-	driverReplaced: {"driver_replaced", "the driver was upgraded under this program: restart mig-gpu-mon"},
+	driverReplaced: {"driver_replaced", "the driver was upgraded: this program starts anew as soon as it answers"},
 	warmingUp:      {"warming_up", "needs two samples: comes with the next one"},
 	gap:            {"gap", "too long since the last sample for a rate"},
 	released:       {"released", "the NVML session is released"},

@@ -109,7 +109,7 @@ static struct nvmlEventSet_st sets[SETS];
 static struct event waiting[64]; /* for the first set that registers */
 static int nwaiting;
 static char driver[80] = "580.95.05", nvmlver[80] = "13.580.95.05";
-static int cuda = 13000, init_code, unloaded;
+static int cuda = 13000, init_code, unloaded, stale; /* stale: a process that has had a session is of the old version */
 static int active[GPUS], nactive; /* the GPUs of this session: index -> number in the scenario */
 static double init_delay, pcie_bytes[GPUS][2], pcie_read[GPUS][2];
 static int nsamples, nsets; /* of this process; the counters may be shared by several */
@@ -236,7 +236,7 @@ static const char *const gpu_keys[] = {
 static const char *const mig_keys[] = {" profile uuid slices ", " gi ci sm ce dec jpg enc ofa mem used sramue handle util memutil "};
 static const char *const proc_keys[] = {" type ", " pid mem gi ci "};
 static const char *const rule_keys[] = {" mig s ", " code gpu arg times every us "};
-static const char *const lib_keys[] = {" driver nvml ", " cuda init initdelay branch "};
+static const char *const lib_keys[] = {" driver nvml ", " cuda init initdelay branch stale "};
 static const char *const other_keys[] = {" ", " code gi ci seed rate hard pid "};
 
 enum { WINDOW = -12345, METRIC_ERROR = 1000000 };
@@ -596,6 +596,7 @@ static void set_library(char *rest)
 	keys(&e, rest, lib_keys);
 	cuda = (int)num(&e, "cuda", cuda);
 	init_code = (int)num(&e, "init", init_code);
+	stale = (int)num(&e, "stale", stale);
 	init_delay = num(&e, "initdelay", init_delay * 1000) / 1000;
 	if (has(&e, "driver"))
 		snprintf(driver, sizeof driver, "%s", get(&e, "driver"));
@@ -991,6 +992,8 @@ static void begin_session(void)
 static nvmlReturn_t init(void)
 {
 	nap(init_delay);
+	if (stale && sessions_ever > 0)
+		return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
 	if (init_code)
 		return (nvmlReturn_t)init_code;
 	if (sessions++ == 0)
