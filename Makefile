@@ -12,12 +12,30 @@ GOFLAGS_BUILD = -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT := go run mvdan.cc/gofumpt@v0.12.0
 
-.PHONY: all build demo test check soak bench release release-check clean FORCE
+.PHONY: all build install demo test check soak bench release release-check clean FORCE
 
 all: build
 
 build:
 	go build $(GOFLAGS_BUILD) -o mig-gpu-mon .
+
+PREFIX := /usr/local
+DESTDIR :=
+
+# The plain copying of what make has built, for install.sh and packages. Files take their names when they are whole,
+# so that a program that runs keeps the one it has; and what is there already is left alone.
+install:
+	@test -x mig-gpu-mon || { echo "make install: there is no mig-gpu-mon yet: run make" >&2; exit 1; }
+	@set -e; bin="$(DESTDIR)$(PREFIX)/bin"; man="$(DESTDIR)$(PREFIX)/share/man/man1"; new=.mig-gpu-mon.$$$$; \
+	if test -x "$$bin/mig-gpu-mon" && cmp -s mig-gpu-mon "$$bin/mig-gpu-mon" && cmp -s mig-gpu-mon.1 "$$man/mig-gpu-mon.1"; then \
+		echo "$$bin/mig-gpu-mon is up to date"; exit 0; \
+	fi; \
+	trap 'rm -f "$$bin/$$new" "$$man/$$new"' EXIT; trap 'exit 1' HUP INT TERM; \
+	install -d "$$bin" "$$man"; \
+	install -m 755 mig-gpu-mon "$$bin/$$new"; \
+	install -m 644 mig-gpu-mon.1 "$$man/$$new"; \
+	mv -fT "$$man/$$new" "$$man/mig-gpu-mon.1"; \
+	mv -fT "$$bin/$$new" "$$bin/mig-gpu-mon"
 
 demo: build
 	./mig-gpu-mon -demo
