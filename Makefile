@@ -65,10 +65,10 @@ bench: build
 # Debian's gcc-aarch64-linux-gnu and libc6-dev-arm64-cross. NVIDIA's header asks for its notice too.
 release: dist/mig-gpu-mon-linux-amd64 dist/mig-gpu-mon-linux-arm64
 	cd dist && sha256sum $(^F) > sha256sums
-	install -m 644 "$$(go env GOROOT)/LICENSE" dist/LICENSE.go
+	install -m 644 "$$(go env GOROOT)/LICENSE" dist/LICENSE-go
 	go list -deps -f '{{with .Module}}{{.Path}} {{.Dir}}{{end}}' . | sort -u | while read -r path dir; do \
-		install -m 644 "$$dir/LICENSE" dist/LICENSE.$${path##*/} || exit; done
-	sed '/^ \*\/$$/q' "$$(go list -f '{{.Dir}}' github.com/NVIDIA/go-nvml/pkg/nvml)/nvml.h" > dist/LICENSE.nvml.h
+		install -m 644 "$$dir/LICENSE" dist/LICENSE-$${path##*/} || exit; done
+	sed '/^ \*\/$$/q' "$$(go list -f '{{.Dir}}' github.com/NVIDIA/go-nvml/pkg/nvml)/nvml.h" > dist/LICENSE-nvml.h
 	go test -count=1 -run TestDist .
 
 # An old glibc has libpthread and libdl apart; with a new one the linker would leave them out. A build ID differs by folder.

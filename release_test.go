@@ -36,8 +36,8 @@ func TestDist(t *testing.T) {
 		t.Errorf("sha256sums: %v\n%swant\n%s", err, got, sums)
 	}
 	for _, of := range []string{"mig-gpu-mon", "go", "go-nvml", "nvml.h", "sys", "term"} {
-		if text, err := os.ReadFile("dist/LICENSE." + of); err != nil || !bytes.Contains(text, []byte("WARRANT")) {
-			t.Errorf("LICENSE.%s is no licence: %v", of, err)
+		if text, err := os.ReadFile("dist/LICENSE-" + of); err != nil || !bytes.Contains(text, []byte("WARRANT")) {
+			t.Errorf("LICENSE-%s is no licence: %v", of, err)
 		}
 	}
 }
