@@ -1459,8 +1459,13 @@ func (l *screenLoop) run(src source) (code int) {
 	start := time.Now()
 	tick, paint, escape := time.NewTimer(l.c.interval), time.NewTimer(firstPaint), time.NewTimer(0)
 	<-escape.C
-	second := time.NewTicker(time.Second)
-	if l.tape {
+	second := time.NewTicker(time.Second) // for the clock and ages, where the ticks do not repaint often enough
+	pace := func() {
+		if second.Stop(); l.v.interval > time.Second && !l.tape {
+			second.Reset(time.Second)
+		}
+	}
+	if pace(); l.tape {
 		tick.Stop()
 	}
 	for code = -1; code < 0; {
@@ -1518,9 +1523,6 @@ func (l *screenLoop) run(src source) (code int) {
 			l.term.continued()
 		case l.v.walked = <-l.walks():
 		case <-second.C:
-			if l.v.interval <= time.Second {
-				continue // the ticks repaint often enough
-			}
 		case <-l.winch:
 			l.resize()
 		case sig := <-l.usr:
@@ -1549,6 +1551,7 @@ func (l *screenLoop) run(src source) (code int) {
 			l.c.interval = l.v.interval
 			start = time.Now()
 			tick.Reset(l.v.interval)
+			pace()
 		}
 		if len(l.answers) == 0 && len(keys) == 0 {
 			code = l.draw()

@@ -449,21 +449,12 @@ func TestReadmeExamples(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := newMachine(t, "h200-580")
-				cmd := m.shell(strings.NewReplacer("-i 60s", "-i 1s", "-i 5s", "-i 1s", "/var/log", dir).Replace(line))
+				cmd := m.shell(strings.NewReplacer("-i 60s", "-i 1s", "-i 5s", "-i 1s", "/var/log", dir, "mig-gpu-mon", "timeout 3 mig-gpu-mon").Replace(line))
 				cmd.Dir = dir
 				cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES=MIG-201f3a76-0000-5002-8000-0000201f3876")
-				for i, e := range cmd.Env { // the folder is another one
-					cmd.Env[i] = strings.Replace(e, "testdata/", os.Getenv("PWD")+"/testdata/", 1)
-				}
-				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 				var out, errs bytes.Buffer
 				cmd.Stdout, cmd.Stderr = &out, &errs
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				stop := time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) })
-				defer stop.Stop()
-				_ = cmd.Wait()
+				_ = cmd.Run()
 				quiet := strings.Contains(line, " -f ") || strings.Contains(line, "> 600")
 				if errs.Len() > 0 || out.Len() == 0 && !quiet {
 					t.Errorf("stderr %q, stdout %q", errs.String(), out.String())
