@@ -1374,6 +1374,7 @@ type screenLoop struct {
 	gone       []listed // instances that were removed lately
 	quiet      snapshot // what is recorded of a tick without an answer
 	notes      []string // events of which only this loop knows, not recorded yet
+	between    bool     // what was asked for is of no tick: it is shown, not recorded
 	listMode   viewMode // of the lists, the one that Esc goes back to
 	primed     bool     // the first snapshot is there
 	noticeTill time.Time
@@ -1442,6 +1443,7 @@ func (l *screenLoop) start(src source) (urgent, cont chan os.Signal, keys chan [
 		now := time.Now()
 		l.hosts.read(&l.host, now)
 		l.slot = l.past.tick(now, l.v.interval, &l.host)
+		l.between = true // for what needs two samples; the tick follows at once
 	}
 	l.ask()
 	return urgent, cont, keys
@@ -1576,7 +1578,7 @@ func (l *screenLoop) release(yes bool) {
 	l.v.paused, l.v.resuming = yes, !yes
 	l.next.rest(yes)
 	if !yes && l.asked.IsZero() {
-		l.slot = l.past.slot
+		l.slot, l.between = l.past.slot, true
 		l.ask()
 	}
 	l.notes = append(l.notes, map[bool]string{true: "released: the NVML session is closed", false: "resumed"}[yes])
@@ -1597,7 +1599,7 @@ func (l *screenLoop) tick() (wait bool) {
 		l.recordQuiet(now)
 		return false
 	}
-	l.slot = slot
+	l.slot, l.between = slot, false
 	l.ask()
 	return true
 }
@@ -1660,8 +1662,7 @@ func (l *screenLoop) answer(s *snapshot) int {
 	}
 	l.past.fill(l.slot, s)
 	l.v.resuming = l.v.paused
-	first := !l.primed
-	if first {
+	if !l.primed {
 		l.primed = true
 		if code := l.begin(s); code >= 0 {
 			return code
@@ -1674,7 +1675,7 @@ func (l *screenLoop) answer(s *snapshot) int {
 	} else if n == 1 {
 		l.say(s.notes[0])
 	}
-	if !first || l.tape { // the first is for what needs two samples, and is followed at once
+	if !l.between {
 		l.record(s)
 	}
 	return -1

@@ -1068,7 +1068,7 @@ func TestDriverUpgraded(t *testing.T) {
 	for _, mode := range []string{"-plain", "-csv"} {
 		m := newMachine(t, "h200-580")
 		log := filepath.Join(t.TempDir(), "log")
-		l := m.start(mode, "-i", "300", "-c", "20", "-log", log)
+		l := m.start(mode, "-i", "300", "-c", "50", "-log", log)
 		l.await("3g.71gb")
 		m.tell("unload code=1")
 		l.await("3g.71gb[ ,]+[?]")
@@ -1084,7 +1084,7 @@ func TestDriverUpgraded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(data), "\n"); state.ExitCode() != 0 || n != 20 || !strings.Contains(string(data), `"driver":"590.1"`) ||
+		if n := strings.Count(string(data), "\n"); state.ExitCode() != 0 || n != 50 || !strings.Contains(string(data), `"driver":"590.1"`) ||
 			!strings.Contains(string(data), `"fault":"driver_replaced"`) {
 			t.Errorf("%s: %v, stderr %q, %d records", mode, state, l.errs.String(), n)
 		}

@@ -23,14 +23,14 @@ var soak = flag.Bool("soak", false, "run the long forms of TestNasty and TestSoa
 // nastySeeds have found faults, or are there to find some.
 var nastySeeds = []int64{1, 2, 3, 4}
 
-// nastyMachine is a machine on which every number tells when it was read: memory in use grows by 1 MiB,
-// clocks by 0.1 MHz, power by 10 mW and GPM's activity by 0.001 % in each millisecond. An instance's memory
-// tells its incarnation too, which is the number of its profile, in millions.
+// nastyMachine is a machine on which every number tells when it was read: memory in use grows by 1 MiB, clocks
+// by 0.025 MHz, power by 5 mW and GPM's activity by 0.001 % in each millisecond, for an hour. An instance's memory
+// tells its incarnation too: it is the number of its profile, in four millions.
 const nastyMachine = `
 lib driver=580.95.05 cuda=13000 branch=590
-gpu 0 name="NVIDIA H100" uuid=GPU-aaaa pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=60000000 reserved=0 used=ramp:0:900000:900 gfx=ramp:0:90000:900 power=ramp:0:9000000:900 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
-gpu 1 name="NVIDIA H100" uuid=GPU-bbbb pci=00000000:18:00.0 arch=9 cc=9.0 mig=on mem=60000000 reserved=0 used=ramp:0:900000:900 gfx=ramp:0:90000:900 power=ramp:0:9000000:900 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
-gpu 2 name="NVIDIA H100" uuid=GPU-cccc pci=00000000:19:00.0 arch=9 cc=9.0 mig=off mem=60000000 reserved=0 used=ramp:0:900000:900 gfx=ramp:0:90000:900 power=ramp:0:9000000:900 util=50 memutil=20 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
+gpu 0 name="NVIDIA H100" uuid=GPU-aaaa pci=00000000:17:00.0 arch=9 cc=9.0 mig=on mem=60000000 reserved=0 used=ramp:0:3600000:3600 gfx=ramp:0:90000:3600 power=ramp:0:18000000:3600 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
+gpu 1 name="NVIDIA H100" uuid=GPU-bbbb pci=00000000:18:00.0 arch=9 cc=9.0 mig=on mem=60000000 reserved=0 used=ramp:0:3600000:3600 gfx=ramp:0:90000:3600 power=ramp:0:18000000:3600 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
+gpu 2 name="NVIDIA H100" uuid=GPU-cccc pci=00000000:19:00.0 arch=9 cc=9.0 mig=off mem=60000000 reserved=0 used=ramp:0:3600000:3600 gfx=ramp:0:90000:3600 power=ramp:0:18000000:3600 util=50 memutil=20 ecc=on sbe=0 dbe=0 txbps=1000 rxbps=1000
 gpm 2 1=ramp:0:90:90 2=50 10=3
 proc 0 pid=4000001 type=C mem=500 gi=1 ci=0
 proc 2 pid=4000002 type=C mem=600
@@ -38,8 +38,8 @@ proc 2 pid=4000002 type=C mem=600
 
 // nastyInstance makes instance gpu.slot in its n-th incarnation.
 func nastyInstance(gpu, slot, n int) string {
-	return fmt.Sprintf("mig %d.%d gi=%d ci=0 profile=%dg.10gb slices=1/1 mem=60000000 used=ramp:%d:%d:900\ngpm %d.%d 1=ramp:0:90:90 2=50 10=3\n",
-		gpu, slot, slot+1, n, n*1_000_000, n*1_000_000+900_000, gpu, slot)
+	return fmt.Sprintf("mig %d.%d gi=%d ci=0 profile=%dg.10gb slices=1/1 mem=60000000 used=ramp:%d:%d:3600\ngpm %d.%d 1=ramp:0:90:90 2=50 10=3\n",
+		gpu, slot, slot+1, n, n*4_000_000, n*4_000_000+3_600_000, gpu, slot)
 }
 
 // nasty drives the source through a machine on which anything may fail or change at any time, and holds
@@ -98,12 +98,12 @@ func (n *nasty) disturb(tick int) {
 		if !n.there[g][k] {
 			n.there[g][k] = true
 			n.count++
-			n.say("%s", nastyInstance(g, k, n.count%50+1))
+			n.say("%s", nastyInstance(g, k, n.count%12+1))
 		}
 	case 4: // one takes another's place, and its handle
 		if n.there[g][k] {
 			n.count++
-			n.say("gone mig %d.%d\n%s", g, k, nastyInstance(g, k, n.count%50+1))
+			n.say("gone mig %d.%d\n%s", g, k, nastyInstance(g, k, n.count%12+1))
 		}
 	case 5:
 		n.say("lost %d", r.Intn(3))
@@ -166,11 +166,11 @@ func (n *nasty) check(s *snapshot, from, to float64) {
 			mib := float64(used) / (1 << 20)
 			if number, ok := strings.CutSuffix(d.profile, "g.10gb"); ok {
 				n, _ := strconv.Atoi(number)
-				mib -= float64(n) * 1e6
+				mib -= float64(n) * 4e6
 			} else if !d.isGPU() {
 				continue // its name could not be read
 			}
-			if mib < 0 || mib >= 1e6 {
+			if mib < 0 || mib >= 4e6 {
 				n.t.Errorf("%sthe memory of another instance: %d MiB", what, used>>20)
 			}
 			age := float64(d.v[mMemUsed].age)
@@ -181,10 +181,10 @@ func (n *nasty) check(s *snapshot, from, to float64) {
 			n.readAt(what+"memory", mib, 1, from-age-50, to-age+slack)
 		}
 		if v, ok := fresh(d.v[mPower]); ok {
-			n.readAt(what+"power", float64(v)/10, 1, from, to)
+			n.readAt(what+"power", float64(v)/5, 1, from, to)
 		}
 		if v, ok := fresh(d.v[mClkGfx]); ok {
-			n.readAt(what+"clock", float64(v), 10, from, to)
+			n.readAt(what+"clock", float64(v), 40, from, to)
 		}
 		if util, ok := fresh(d.v[mUtil]); ok && d.src == srcGPM && !math.IsInf(n.lo, -1) {
 			const period = 90_000 // after which the ramp starts anew
@@ -401,7 +401,7 @@ func TestSoak(t *testing.T) {
 		case i%3 == 0:
 			g, k := n.r.Intn(2), n.r.Intn(3)
 			n.count++
-			n.say("gone mig %d.%d\n%s", g, k, nastyInstance(g, k, n.count%50+1))
+			n.say("gone mig %d.%d\n%s", g, k, nastyInstance(g, k, n.count%12+1))
 		case i%3 == 1:
 			n.say("proc %d pid=%d type=C mem=%d gi=%d ci=0", n.r.Intn(2), 4000010+n.r.Intn(50), 100+n.r.Intn(9000), 1+n.r.Intn(3))
 		default:
