@@ -136,8 +136,10 @@ The interval between ticks: a number of milliseconds, or a duration such as 2s o
 The default is 1000.
 With -replay or -demo on the screen it sets one pace for all records.`},
 	{"c", "N", "end after N ticks", `
-End after N ticks, and 10 seconds after N intervals even if the driver hangs.
-Without it the program goes on until a key or a signal ends it.`},
+End after N ticks, or at the latest N intervals and 10 seconds after the driver's first answer, for which it has 30
+seconds.
+Rows of a recording end with it, whatever N is.
+Without -c the program goes on until a key or a signal ends it.`},
 	{"id", "LIST", "only these: 0, 0.1, PCI bus id, UUID (or its start)", `
 Show these devices only, separated by commas: a GPU index, GPU.INSTANCE as in 0.1, a PCI bus id, or a UUID or its
 first letters.
@@ -165,7 +167,8 @@ Play a recording of -log, -json or gpur, on the screen or as rows; no GPU is nee
 FILE may be - for standard input.`},
 	{"demo", "", "play a simulated machine; needs no GPU", `
 Play a recording of a simulated machine, which is built in.
-It goes with all modes.`},
+It goes with all modes and with -prom.
+What asks this machine (-log, -debug, -gpm, -pss) is refused.`},
 	{"gpm", "auto|on|off", "GPM from driver 550 on, from 525 on, or not at all", `
 When to use GPU performance monitoring, which is where Hopper and newer GPUs have the utilization of instances.
 The default, auto, uses it from driver 550 on, since memory readings were seen to break after it on 535;

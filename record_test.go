@@ -1190,6 +1190,20 @@ func TestReadmePrometheus(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Fatalf("%v: %s", err, out)
 	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := regexp.MustCompile("(?s)```\n(- alert: .*?)```").FindSubmatch(readme)
+	rules := filepath.Join(t.TempDir(), "rules.yml")
+	if err := os.WriteFile(rules, append([]byte("groups:\n- name: x\n  rules:\n"), rule[1]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if tool, err := exec.LookPath("promtool"); err != nil {
+		t.Log("promtool is not installed: the alert was not checked by it")
+	} else if out, err := exec.Command(tool, "check", "rules", rules).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
 	const want = `mig_gpu_mon_utilization_ratio{ci="0",gi="2",gpu="0",gpu_uuid="GPU-9d0f5b1e-6c1d-4d7c-8f4e-7b1f0c2d3e4f",mig="0",profile="3g.71gb",uuid="MIG-201f3a76-0000-5002-8000-0000201f3876"} 0.54`
 	exporter, err := exec.LookPath("prometheus-node-exporter")
 	if err != nil {

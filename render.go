@@ -469,6 +469,9 @@ func (p painter) footer() {
 		keys = &tapeKeys
 	}
 	for _, k := range keys {
+		if p.v.stopped && k[1] == "stop" {
+			k[1] = "go"
+		}
 		l.str(k[0], bold).str(" ", 0).str(k[1], 0).str("  ", 0)
 	}
 	v := p.v
