@@ -250,7 +250,25 @@ type live struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	lines chan string
-	errs  bytes.Buffer
+	errs  lockedBuffer
+}
+
+// lockedBuffer may be read while a process writes to it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func (m *machine) start(args ...string) *live {

@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -62,6 +63,10 @@ func main() {
 	defer crash()
 	if os.Getenv(probeEnv) != "" {
 		os.Exit(probe(os.Args[1:]))
+	}
+	if os.Getenv(handoverEnv) != "" || os.Getenv(triedEnv) != "" {
+		// Started as /proc/self/exe, it would be called exe, and pkill would not find it.
+		_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	}
 	code := run(os.Args[1:], os.Stdout, os.Stderr)
 	removeProm()
@@ -553,6 +558,8 @@ type handover struct {
 	tries    int       // processes so far that found no driver
 	ticks    int       // rows' ticks written
 	deadline time.Time // of a run with -c, zero if it has none yet
+	wrote    bool      // the file of -prom
+	logOff   bool      // the log was given up
 	bound    []string  // the devices that -id was bound to, by identity
 }
 
@@ -561,33 +568,36 @@ const (
 	probeEnv    = "MIG_GPU_MON_PROBE"
 )
 
-// takeHandover reads what the process before this one left, if there was one.
+// takeHandover reads what the process before this one left, if there was one. It stays in the environment, for
+// the process that takes over should this one have to try another library.
 func takeHandover() (h handover) {
 	var deadline int64
 	head, bound, _ := strings.Cut(os.Getenv(handoverEnv), ";")
-	if n, _ := fmt.Sscan(head, &h.tries, &h.ticks, &deadline); n < 3 || h.tries < 1 || h.ticks < 0 {
-		h = handover{}
-	} else if deadline > 0 {
+	if n, _ := fmt.Sscan(head, &h.tries, &h.ticks, &deadline, &h.wrote, &h.logOff); n < 5 || h.tries < 1 || h.ticks < 0 {
+		return handover{}
+	}
+	if deadline > 0 {
 		h.deadline = time.UnixMilli(deadline)
 	}
 	if bound != "" {
 		h.bound = strings.Split(bound, ";")
 	}
-	os.Unsetenv(handoverEnv)
 	return h
 }
 
 // wait is how long to wait before the next try: 1 s, growing to 30.
 func (h handover) wait() time.Duration { return min(time.Second<<min(h.tries, 5), 30*time.Second) }
 
-// exec puts a new process in this one's place; it returns only if that fails.
-func (h handover) exec() error {
+// exec puts a new process in this one's place, with what the files of x are like; it returns only if that fails.
+func (h handover) exec(x *exports) error {
 	deadline := int64(0)
 	if !h.deadline.IsZero() {
 		deadline = h.deadline.UnixMilli()
 	}
 	signal.Ignore(syscall.SIGUSR1, syscall.SIGUSR2) // which would end a process that has not set them up yet
-	env := append(os.Environ(), fmt.Sprintf("%s=%d %d %d;%s", handoverEnv, h.tries+1, h.ticks, deadline, strings.Join(h.bound, ";")))
+	os.Unsetenv(handoverEnv)
+	env := append(os.Environ(), fmt.Sprintf("%s=%d %d %d %t %t;%s", handoverEnv, h.tries+1, h.ticks, deadline,
+		x.prom != nil && x.prom.wrote, x.logOff != "", strings.Join(h.bound, ";")))
 	return syscall.Exec("/proc/self/exe", os.Args, env)
 }
 
@@ -608,19 +618,33 @@ func probe(args []string) int {
 	return exitOK
 }
 
-// probed runs such a process.
-func probed() bool {
+// probed runs such a process. One that hangs, or is not wanted any more, is killed; so it is when the calling
+// thread ends.
+func probed(stop <-chan struct{}) bool {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return false
 	}
 	defer null.Close()
-	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{Env: append(os.Environ(), probeEnv+"=1"), Files: []*os.File{null, null, null}})
+	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
+		Env: append(os.Environ(), probeEnv+"=1"), Files: []*os.File{null, null, null}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
 	if err != nil {
 		return true // then handing over fails too, and says why
 	}
-	state, err := p.Wait()
-	return err == nil && state.ExitCode() == exitOK
+	done := make(chan bool, 1)
+	guard(func() {
+		state, err := p.Wait()
+		done <- err == nil && state.ExitCode() == exitOK
+	})
+	select {
+	case ok := <-done:
+		return ok
+	case <-stop:
+	case <-time.After(firstAnswer):
+	}
+	_ = p.Kill()
+	return false
 }
 
 const restartHint = "the driver was upgraded: restart mig-gpu-mon"
@@ -632,6 +656,7 @@ type successor struct {
 	early    bool            // this is such a process, and found no driver yet
 	resting  bool            // released: the driver is to be left alone
 	ready    <-chan struct{} // when to hand over
+	stop     chan struct{}   // closed to look no more; nil if nobody looks
 }
 
 // watch looks at an answer; wait says that there is nothing in it but the need for a new process.
@@ -641,33 +666,50 @@ func (w *successor) watch(a sampled) (wait bool) {
 	w.replaced = a.err == nil && a.snap.replaced
 	switch {
 	case w.early || w.replaced && !was:
-		w.start()
+		w.look()
 	case a.err == nil && !w.replaced:
-		w.tries, w.ready = 0, nil
+		w.tries = 0
+		w.cancel()
 	}
 	return w.early
 }
 
-// start looks for the driver in child processes until one finds it.
-func (w *successor) start() {
-	if w.resting {
+// look has child processes look for the driver until one finds it.
+func (w *successor) look() {
+	if w.cancel(); w.resting {
 		return
 	}
-	ready, h := make(chan struct{}, 1), w.handover
-	w.ready = ready
+	ready, stop, h := make(chan struct{}, 1), make(chan struct{}), w.handover
+	w.ready, w.stop = ready, stop
 	guard(func() {
-		for time.Sleep(h.wait()); !probed(); h.tries++ {
-			time.Sleep(h.wait())
+		runtime.LockOSThread() // the children live as long as this thread
+		for ; ; h.tries++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(h.wait()):
+			}
+			if probed(stop) {
+				ready <- struct{}{}
+				return
+			}
 		}
-		ready <- struct{}{}
 	})
+}
+
+// cancel ends look.
+func (w *successor) cancel() {
+	if w.stop != nil {
+		close(w.stop)
+	}
+	w.stop, w.ready = nil, nil
 }
 
 // rest leaves the driver alone, or no more.
 func (w *successor) rest(yes bool) {
-	w.resting, w.ready = yes, nil
-	if !yes && (w.replaced || w.early) {
-		w.start()
+	w.cancel()
+	if w.resting = yes; !yes && (w.replaced || w.early) {
+		w.look()
 	}
 }
 
@@ -681,16 +723,22 @@ type exports struct {
 
 // open opens what c names.
 func (x *exports) open(c *config) (err error) {
-	if c.logFile != "" {
-		if x.log, err = openLog(c.logFile); err != nil {
+	began := c.from.tries == 0 // else a process before this one did, and what fails now fails in the middle
+	if c.logFile != "" && c.from.logOff {
+		x.logOff = "logging stopped"
+	} else if c.logFile != "" {
+		if x.log, err = openLog(c.logFile); err != nil && began {
 			return err
+		} else if err != nil {
+			x.logOff = "logging stopped: " + cause(err)
 		}
 	}
 	if c.promFile != "" {
-		if x.prom, err = openProm(c.promFile); err != nil {
+		x.prom, err = openProm(c.promFile)
+		if err != nil && began {
 			return err
 		}
-		x.prom.wrote = c.from.tries > 0 // by the process before
+		x.prom.wrote = c.from.wrote
 		if c.count == 0 {
 			removeProm = func() { _ = x.prom.remove() }
 			// A pipe that was closed is an error of a write then, and does not end the program before this.
@@ -1025,12 +1073,14 @@ func (l *textLoop) run() int {
 		case <-end:
 			code = exitSilent // -c was not reached
 		case <-l.next.ready:
-			l.next.ticks, l.next.deadline, l.next.ready = l.ticks, l.end, nil
-			says := fmt.Sprintf("%s (%v)", restartHint, l.next.exec())
-			fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
-			code = l.tell(says)
+			l.next.ticks, l.next.deadline = l.ticks, l.end
+			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.next.exec(l.x)))
 		case a := <-l.answers:
+			early := l.next.early
 			if l.next.watch(a) {
+				if !early {
+					fmt.Fprintln(l.stderr, "mig-gpu-mon: waiting for the driver: "+printable(a.err.Error()))
+				}
 				continue
 			}
 			if a.err != nil {
@@ -1140,14 +1190,18 @@ func (l *textLoop) noAnswer() int {
 
 // untilNext is the time from now to the next point of the grid that start and interval make.
 func untilNext(start, now time.Time, interval time.Duration) time.Duration {
-	gone := now.Sub(start)
-	return interval - gone%interval
+	left := interval - now.Sub(start)%interval
+	if left < interval/4 { // it was late, and the next would follow at once
+		left += interval
+	}
+	return left
 }
 
 // signalled passes on what a signal asked for and says so in the rows.
 func (l *textLoop) signalled(o order, says string) int {
-	l.next.rest(o == orderRelease)
-	if !l.order(o) {
+	if l.order(o) {
+		l.next.rest(o == orderRelease)
+	} else {
 		says = "the driver does not answer: ignored"
 	}
 	if !l.w.started {
@@ -1237,14 +1291,18 @@ func chooseDevices(s *snapshot, ids []string, bound *[]string) (func(*device) bo
 	if len(ids) == 0 {
 		return func(d *device) bool { return d.fault != notVisible }, nil
 	}
-	for i := 0; i < len(ids) && (i > 0 || len(*bound) == 0); i++ {
-		found := matchID(s, ids[i])
-		if len(found) == 0 {
-			return nil, &startError{"-id " + ids[i] + ": no such device here", knownIDs(s)}
-		}
-		*bound = append(*bound, found...)
-	}
 	chosen := *bound
+	if len(chosen) > 0 {
+		ids = nil
+	}
+	for _, id := range ids {
+		found := matchID(s, id)
+		if len(found) == 0 {
+			return nil, &startError{"-id " + id + ": no such device here", knownIDs(s)}
+		}
+		chosen = append(chosen, found...)
+	}
+	*bound = chosen
 	return func(d *device) bool {
 		return slices.Contains(chosen, identity(d)) || d.gpuUUID != "" && slices.Contains(chosen, d.gpuUUID)
 	}, nil
@@ -1478,7 +1536,7 @@ func (l *screenLoop) run(src source) (code int) {
 		select {
 		case <-l.next.ready:
 			l.term.leave()
-			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.next.exec()))
+			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.next.exec(l.x)))
 		case a := <-l.answers:
 			if l.next.watch(a) {
 				continue
@@ -1570,6 +1628,9 @@ func (l *screenLoop) run(src source) (code int) {
 // release gives the driver up or takes it up again.
 func (l *screenLoop) release(yes bool) {
 	l.resume.Stop() // what a signal began ends with it, or with any other word
+	if !yes && !l.v.paused {
+		return
+	}
 	o := orderResume
 	if yes {
 		o = orderRelease
@@ -1678,7 +1739,9 @@ func (l *screenLoop) answer(s *snapshot) int {
 	} else if n == 1 {
 		l.say(s.notes[0])
 	}
-	if !l.between {
+	if l.between {
+		l.notes = append(l.notes, s.notes...)
+	} else {
 		l.record(s)
 	}
 	return -1

@@ -1076,6 +1076,9 @@ func TestDriverUpgraded(t *testing.T) {
 		time.Sleep(4 * time.Second) // the first new process finds no driver either
 		m.tell("lib init=0 driver=590.1")
 		rest := []string{l.await("3g.71gb[ ,]+busy")}
+		if comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", l.cmd.Process.Pid)); !strings.HasPrefix(string(comm), "mig-gpu-mon") {
+			t.Errorf("pkill does not find it: it is called %s", comm)
+		}
 		for line := range l.lines {
 			rest = append(rest, line)
 		}
@@ -1443,7 +1446,39 @@ func TestQuit(t *testing.T) {
 	t.Parallel()
 	l := newMachine(t, "h200-580").start("-plain", "-i", "300")
 	l.await("3g.71gb")
-	if state := l.end(syscall.SIGQUIT); state.ExitCode() != 131 || l.errs.Len() > 0 {
+	if state := l.end(syscall.SIGQUIT); state.ExitCode() != 131 || l.errs.String() != "" {
 		t.Errorf("%v, stderr %q", state, l.errs.String())
 	}
+}
+
+// TestUpgradeProbesEnd: those who look for the new driver end with the wish for it, though they hang in it.
+func TestUpgradeProbesEnd(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	l := m.start("-plain", "-i", "300")
+	l.await("3g.71gb  busy")
+	m.tell("unload code=1")
+	l.await("3g.71gb +[?]")
+	m.tell("reload\nlib stale=1 initdelay=60000")
+	children := func() string {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", l.cmd.Process.Pid, l.cmd.Process.Pid))
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", l.cmd.Process.Pid))
+		for _, task := range tasks {
+			more, _ := os.ReadFile(task)
+			text = append(text, more...)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	await(t, "a child that hangs", func() bool { return children() != "" })
+	_ = l.cmd.Process.Signal(syscall.SIGUSR1)
+	l.await("# released")
+	await(t, "its end", func() bool { return children() == "" })
+	_ = l.cmd.Process.Signal(syscall.SIGUSR2)
+	await(t, "another child", func() bool { return children() != "" })
+	child := strings.Fields(children())[0]
+	l.end(syscall.SIGTERM)
+	await(t, "its end with the program", func() bool {
+		stat, err := os.ReadFile("/proc/" + child + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
 }

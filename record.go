@@ -1010,7 +1010,8 @@ type promFile struct {
 	answered   time.Time // when the newest answer was asked for
 }
 
-// openProm makes sure that path can be written, without touching what it holds.
+// openProm makes sure that path can be written, without touching what it holds. With an error the file can be
+// tried again all the same.
 func openProm(path string) (*promFile, error) {
 	p := &promFile{path: path}
 	// The collector reads *.prom only, so it never sees this one.
@@ -1023,7 +1024,7 @@ func openProm(path string) (*promFile, error) {
 		err = unix.EISDIR
 	}
 	if err != nil {
-		return nil, fmt.Errorf("opening -prom file %s: %s", path, cause(err))
+		return p, fmt.Errorf("opening -prom file %s: %s", path, cause(err))
 	}
 	return p, nil
 }
@@ -1060,14 +1061,17 @@ func (p *promFile) write(s *snapshot, shows func(*device) bool) error {
 	return nil
 }
 
-// remove takes the file away if this run has written it.
+// remove takes the file away if this run has written it; an error says that there is one still.
 func (p *promFile) remove() error {
-	if !p.wrote {
-		return nil
-	}
-	err := os.Remove(p.path)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	_, err := os.Lstat(p.path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case !p.wrote:
+		return os.ErrExist
+	default:
+		if err := os.Remove(p.path); err != nil {
+			return err
+		}
 	}
 	p.wrote = false
 	return nil

@@ -1,8 +1,8 @@
 // ring.go owns history: what was seen of each device and of the host at each of the last ticks.
 //
-// Invariant: one slot per tick by the clock, also when the value is absent or the tick was missed, so that
-// a column of a chart is a time, the same in all charts; an answer belongs to the tick that asked for it. A series belongs to a device's identity, never to
-// its number: an instance that takes another's place starts an empty one.
+// Invariant: one slot per tick by the clock, also when the value is absent or the tick was missed, so that a
+// column of a chart is a time, the same in all charts; an answer belongs to the tick that asked for it. A series
+// belongs to a device's identity, never to its number: an instance that takes another's place starts an empty one.
 package main
 
 import (

@@ -991,9 +991,9 @@ static void begin_session(void)
 
 static nvmlReturn_t init(void)
 {
-	nap(init_delay);
 	if (stale && sessions_ever > 0)
 		return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
+	nap(init_delay);
 	if (init_code)
 		return (nvmlReturn_t)init_code;
 	if (sessions++ == 0)
