@@ -1447,9 +1447,10 @@ type screenLoop struct {
 
 	next successor
 
+	grid time.Time     // from which ticks are whole intervals away
+	due  time.Time     // when the next tick is, or the next record; zero: not by itself
 	tape bool          // a recording is played, and the clock is its own
 	pace time.Duration // between two records, if it was given
-	due  time.Time     // when its next record is; zero: not by itself
 	back bool          // what was asked for is the record before
 }
 
@@ -1519,56 +1520,33 @@ func (l *screenLoop) run(src source) (code int) {
 		}
 	}()
 	urgent, cont, keys := l.start(src)
-	start := time.Now()
-	tick, paint, escape := time.NewTimer(l.c.interval), time.NewTimer(firstPaint), time.NewTimer(0)
+	tick, paint, escape := time.NewTimer(0), time.NewTimer(firstPaint), time.NewTimer(0)
+	<-tick.C
 	<-escape.C
 	second := time.NewTicker(time.Second) // for the clock and ages, where the ticks do not repaint often enough
-	pace := func() {
-		if second.Stop(); l.v.interval > time.Second && !l.tape {
-			second.Reset(time.Second)
-		}
-	}
-	if pace(); l.tape {
-		tick.Stop()
-	}
+	var armed time.Time
 	for code = -1; code < 0; {
-		due := l.due
+		l.regrid(second)
+		if armed != l.due {
+			if armed = l.due; armed.IsZero() {
+				tick.Stop()
+			} else {
+				tick.Reset(time.Until(armed))
+			}
+		}
+		if l.typed.waits() {
+			escape.Reset(escapeWait)
+		}
+		waits := false // for an answer, with the frame
 		select {
 		case <-l.next.ready:
 			l.term.leave()
 			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.next.exec(l.x)))
 		case a := <-l.answers:
-			if l.next.watch(a) {
-				continue
-			}
-			if l.tape && a.err != nil && l.v.snap != nil {
-				l.ends(a.err)
-				break
-			}
-			if a.err != nil {
-				l.term.leave()
-				return fail(l.stderr, a.err)
-			}
-			if code = l.answer(a.snap); !l.entered {
-				l.entered = true
-				if l.tape {
-					break
-				}
-				tick.Reset(secondRead)
-				start = time.Now().Add(secondRead - l.v.interval)
-				l.past.interval = 0 // the grid of slots starts anew with that of the ticks
-			}
+			code = l.answered(a)
 		case <-tick.C:
-			if l.tape {
-				l.due = time.Time{}
-				l.ask()
-				continue
-			}
-			wait := l.tick()
-			tick.Reset(untilNext(start, time.Now(), l.v.interval))
-			if wait {
-				continue
-			}
+			armed = time.Time{}
+			waits = l.tick()
 		case <-paint.C:
 			l.entered = true
 		case b, ok := <-keys:
@@ -1589,34 +1567,13 @@ func (l *screenLoop) run(src source) (code int) {
 		case <-l.winch:
 			l.resize()
 		case sig := <-l.usr:
-			if l.tape {
-				continue // there is no driver to release
-			}
-			l.release(sig == syscall.SIGUSR1)
-			if sig == syscall.SIGUSR1 {
+			if l.release(sig == syscall.SIGUSR1); l.v.paused && sig == syscall.SIGUSR1 {
 				l.resume.Reset(releaseFor)
 			}
 		case sig := <-urgent:
 			code = 128 + int(sig.(syscall.Signal))
 		}
-		if code >= 0 {
-			break
-		}
-		if l.typed.waits() {
-			escape.Reset(escapeWait)
-		}
-		switch {
-		case l.due != due && l.due.IsZero():
-			tick.Stop()
-		case l.due != due:
-			tick.Reset(time.Until(l.due))
-		case l.v.interval != l.c.interval && !l.tape:
-			l.c.interval = l.v.interval
-			start = time.Now()
-			tick.Reset(l.v.interval)
-			pace()
-		}
-		if len(l.answers) == 0 && len(keys) == 0 {
+		if code < 0 && !waits && len(l.answers) == 0 && len(keys) == 0 {
 			code = l.draw()
 		}
 	}
@@ -1625,11 +1582,46 @@ func (l *screenLoop) run(src source) (code int) {
 	return code
 }
 
+// regrid begins a new grid of ticks after the interval was changed, and at the start.
+func (l *screenLoop) regrid(second *time.Ticker) {
+	if l.tape {
+		second.Stop()
+	} else if l.v.interval != l.c.interval || l.grid.IsZero() {
+		l.c.interval, l.grid = l.v.interval, time.Now()
+		l.due = l.grid.Add(l.v.interval)
+		if second.Stop(); l.v.interval > time.Second {
+			second.Reset(time.Second)
+		}
+	}
+}
+
+// answered takes what the sampler answered; it answers the exit code, -1 to go on.
+func (l *screenLoop) answered(a sampled) int {
+	switch {
+	case l.next.watch(a):
+		return -1
+	case l.tape && a.err != nil && l.v.snap != nil:
+		l.ends(a.err)
+		return -1
+	case a.err != nil:
+		l.term.leave()
+		return fail(l.stderr, a.err)
+	}
+	code := l.answer(a.snap)
+	if !l.entered && !l.tape {
+		l.due = time.Now().Add(secondRead)
+		l.grid = l.due.Add(-l.v.interval)
+		l.past.interval = 0 // the grid of slots starts anew with that of the ticks
+	}
+	l.entered = true
+	return code
+}
+
 // release gives the driver up or takes it up again.
 func (l *screenLoop) release(yes bool) {
 	l.resume.Stop() // what a signal began ends with it, or with any other word
-	if !yes && !l.v.paused {
-		return
+	if l.tape || !yes && !l.v.paused {
+		return // there is nothing to release, or to resume
 	}
 	o := orderResume
 	if yes {
@@ -1652,10 +1644,17 @@ func (l *screenLoop) release(yes bool) {
 var testOnlyTick = func() {}
 
 // tick is a point of the grid: the driver is asked, and the frame waits for its answer. If it still owes
-// the one before, a gap is what history gets, and the frame is drawn at once.
+// the one before, a gap is what history gets, and the frame is drawn at once. Of a recording it is the time of the
+// next record.
 func (l *screenLoop) tick() (wait bool) {
 	testOnlyTick()
+	if l.tape {
+		l.due = time.Time{}
+		l.ask()
+		return true
+	}
 	now := time.Now()
+	l.due = now.Add(untilNext(l.grid, now, l.v.interval))
 	l.hosts.read(&l.host, now)
 	l.askShares()
 	slot := l.past.tick(now, l.v.interval, &l.host)
