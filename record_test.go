@@ -1196,7 +1196,7 @@ func TestReadmePrometheus(t *testing.T) {
 	}
 	rule := regexp.MustCompile("(?s)```\n(- alert: .*?)```").FindSubmatch(readme)
 	rules := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(rules, append([]byte("groups:\n- name: x\n  rules:\n"), rule[1]...), 0o600); err != nil {
+	if err := os.WriteFile(rules, append([]byte("groups:\n- name: x\n  rules:\n"), bytes.ReplaceAll(append([]byte("\n"), rule[1]...), []byte("\n"), []byte("\n  "))...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if tool, err := exec.LookPath("promtool"); err != nil {
