@@ -309,6 +309,15 @@ func TestFlagsHaveRows(t *testing.T) {
 			t.Errorf("-%s: its text for the man page has to begin on a new line", o.names)
 		}
 	}
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range rows {
+		if !regexp.MustCompile("[`( ]-" + name + `\b`).Match(readme) && name != "help" && name != "interval" {
+			t.Errorf("the README does not mention -%s", name)
+		}
+	}
 	fs.VisitAll(func(f *flag.Flag) {
 		if !rows[f.Name] && f.Name != "d" { // -d is there only to be refused
 			t.Errorf("-%s has no row", f.Name)
