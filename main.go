@@ -1,9 +1,11 @@
 // mig-gpu-mon shows activity, memory and processes of every NVIDIA MIG instance, live.
 //
-// main.go owns the command line, the modes, the event loop, signals and exit codes.
+// main.go owns the command line, the modes, the event loops, signals and exit codes, and handing over to a new
+// process when the driver was upgraded.
 //
-// Invariants: os.Exit is called in this file alone; every goroutine starts through guard; the loop never waits for
-// the driver: the sampler answers when it can, and a tick without an answer is a tick without an answer.
+// Invariants: os.Exit is called in this file alone; every goroutine starts through guard; a loop never waits for the
+// driver: the sampler answers when it can, and a tick without an answer is a tick without an answer. While released,
+// nothing touches the driver.
 package main
 
 import (

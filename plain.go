@@ -1,5 +1,5 @@
 // plain.go owns the text modes: one row per MIG instance per tick in the manner of nvidia-smi dmon, the
-// same as csv, and one row per process.
+// same as csv, one row per process, and record.go's objects where those are asked for.
 //
 // Invariants: one write per tick; the number of fields of a row is that of the header and never changes
 // within a run (in -procs the command, last, may hold blanks); "-" means unknown and only that; a held
