@@ -314,7 +314,7 @@ func TestFlagsHaveRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range rows {
-		if !regexp.MustCompile("[`( ]-" + name + `\b`).Match(readme) && name != "help" && name != "interval" {
+		if !regexp.MustCompile("[`( ]-"+name+`\b`).Match(readme) && name != "help" && name != "interval" {
 			t.Errorf("the README does not mention -%s", name)
 		}
 	}
