@@ -561,6 +561,7 @@ func (g *node) settle() {
 // topology is another one, or GPM has broken the memory readings.
 func (s *nvmlSource) collect(mayRestart bool) bool {
 	same := s.lookAround()
+	s.blind = false
 	if changed := s.readEvents(); (changed || !same) && mayRestart {
 		return false
 	}
@@ -872,15 +873,27 @@ func (s *nvmlSource) readGPM() bool {
 			return s.gpmBroke()
 		}
 	}
-	// What was changed since the tick began may be one of these, and its two samples of two instances.
+	// What was changed since the tick began may be one of these, and its two samples of two instances. While that
+	// cannot be asked there are no metrics, but a driver that never answers it must not cost them for good.
 	if len(targets) > 0 && s.readEvents() {
 		return false
 	}
+	s.blinded++
+	if !s.blind {
+		s.blinded = 0
+	}
 	for _, n := range targets {
-		s.gpmMetrics(n, n.gpm.ready, n.gpm.code)
+		if s.blinded > 0 && s.blinded <= maxBlinded {
+			lackGPM(n, changing)
+		} else {
+			s.gpmMetrics(n, n.gpm.ready, n.gpm.code)
+		}
 	}
 	return true
 }
+
+// maxBlinded is for how many ticks in a row a failing question for events is taken for a passing fault.
+const maxBlinded = 10
 
 // changedMeanwhile looks, after priming has let time pass within a tick, whether every instance is still
 // the one whose memory was read and whose first sample was taken.

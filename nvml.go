@@ -297,6 +297,8 @@ type nvmlSource struct {
 	events  nvml.EventSet
 	evOn    bool
 	evAsked bool // in this session
+	blind   bool // in this tick events could not be asked for
+	blinded int  // ticks in a row that were so
 	turn    int  // GPU whose blocking PCIe throughput is read in this tick
 
 	epoch time.Time
@@ -1164,6 +1166,8 @@ func (s *nvmlSource) readEvents() (changed bool) {
 			return ret
 		})
 		if code != nvml.SUCCESS {
+			lost := code == nvml.ERROR_GPU_IS_LOST && slices.ContainsFunc(s.gpus, func(g *node) bool { return g.gone == code })
+			s.blind = s.blind || code != nvml.ERROR_TIMEOUT && !lost // which is that one's answer, the others have nothing to tell
 			break
 		}
 		for _, g := range s.gpus {

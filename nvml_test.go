@@ -1482,3 +1482,25 @@ func TestUpgradeProbesEnd(t *testing.T) {
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
 }
+
+// TestBlindTick: an instance makes way for its like while the event that tells of it cannot be asked for: there is
+// no activity rather than that of two instances. A driver that never answers costs it for ten ticks only.
+func TestBlindTick(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "h200-580")
+	m.tell("at tick 4 fail nvmlEventSetWait_v2 code=999 times=3\nat tick 4 gone mig 0.0\n" +
+		"at tick 4 mig 0.0 gi=2 ci=0 profile=3g.71gb sm=60 slices=3/3 ce=3 dec=3 jpg=3 mem=71424 used=12\nat tick 4 gpm 0.0 1=7 2=6 10=5")
+	rows := m.rows("-plain", "-i", "300", "-c", "7")
+	var utils []string
+	for i := 0; i < len(rows); i += 4 {
+		utils = append(utils, rows[i][7])
+	}
+	if got := strings.Join(utils, " "); got != "54 54 - - 7 7 7" && got != "54 54 - 7 7 7 7" {
+		t.Errorf("util %s", got)
+	}
+	m = newMachine(t, "h200-580")
+	m.tell("fail nvmlEventSetWait_v2 code=999")
+	if rows := m.rows("-plain", "-i", "200", "-c", "12"); rows[0][7] != "-" || rows[len(rows)-4][7] != "54" {
+		t.Errorf("%q", rows)
+	}
+}
