@@ -607,7 +607,7 @@ func (s *nvmlSource) noteAnswer(n *node, c call, code nvml.Return) {
 		s.gone = code
 	}
 	switch c {
-	case cCount, cMigMode, cMigHandle, cUUID: // who is there is asked anew in each tick
+	case cCount, cMigMode, cMigHandle, cUUID, cEventWait: // who is there is asked anew in each tick
 	default:
 		if permanent(code) {
 			a.again = s.now + askAgain
@@ -1166,8 +1166,9 @@ func (s *nvmlSource) readEvents() (changed bool) {
 			return ret
 		})
 		if code != nvml.SUCCESS {
+			// One lost GPU makes this fail for all; the others must not lose their numbers with it.
 			lost := code == nvml.ERROR_GPU_IS_LOST && slices.ContainsFunc(s.gpus, func(g *node) bool { return g.gone == code })
-			s.blind = s.blind || code != nvml.ERROR_TIMEOUT && !lost // which is that one's answer, the others have nothing to tell
+			s.blind = s.blind || code != nvml.ERROR_TIMEOUT && !lost
 			break
 		}
 		for _, g := range s.gpus {

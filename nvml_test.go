@@ -1498,6 +1498,19 @@ func TestBlindTick(t *testing.T) {
 	if got := strings.Join(utils, " "); got != "54 54 - - 7 7 7" && got != "54 54 - 7 7 7 7" {
 		t.Errorf("util %s", got)
 	}
+	// A refusal is not believed for longer than it is given: the next event is heard.
+	m = newMachine(t, "h200-580")
+	m.tell("at tick 3 fail nvmlEventSetWait_v2 code=3 times=2\nat tick 5 gone mig 0.0\n" +
+		"at tick 5 mig 0.0 gi=2 ci=0 profile=3g.71gb sm=60 slices=3/3 ce=3 dec=3 jpg=3 mem=71424 used=12\nat tick 5 gpm 0.0 1=7 2=6 10=5")
+	utils = nil
+	for i, row := range m.rows("-plain", "-i", "300", "-c", "6") {
+		if i%4 == 0 {
+			utils = append(utils, row[7])
+		}
+	}
+	if got := strings.Join(utils, " "); got != "54 - 54 7 7 7" {
+		t.Errorf("util %s", got)
+	}
 	m = newMachine(t, "h200-580")
 	m.tell("fail nvmlEventSetWait_v2 code=999")
 	if rows := m.rows("-plain", "-i", "200", "-c", "12"); rows[0][7] != "-" || rows[len(rows)-4][7] != "54" {
