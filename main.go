@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -322,14 +323,8 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		return nil, badUsage("each row has its time anyway", "-%s and -o exclude each other", chosen[0])
 	case given["id"] && strings.Trim(w.ids, ", ") == "":
 		return nil, badUsage("leave -id out to see all", "-id is empty")
-	case emptyPath(c, given) != "":
-		return nil, badUsage("it takes the name of a file", "-%s is empty", emptyPath(c, given))
-	case sameTarget(c) != "":
-		return nil, badUsage("each needs a file of its own", "%s are the same file", sameTarget(c))
-	case given["prom"] && !strings.HasSuffix(c.promFile, ".prom"):
-		return nil, badUsage("node_exporter reads files that are called *.prom only", "-prom %s: not called *.prom", c.promFile)
 	}
-	if err := playable(c, given); err != nil {
+	if err := cmp.Or(checkFiles(c, given), playable(c, given)); err != nil {
 		return nil, err
 	}
 	c.paced = given["i"] || given["interval"]
@@ -345,33 +340,29 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	return c, c.choose(w)
 }
 
-// emptyPath is a flag that was given the empty text as the name of a file, as a script does that has not set
-// its variable.
-func emptyPath(c *config, given map[string]bool) string {
-	for name, path := range map[string]string{
-		"f": c.file, "log": c.logFile, "prom": c.promFile, "replay": c.replay, "debug": c.debugFile, "nvml-path": c.nvmlPath,
-	} {
-		if given[name] && path == "" {
-			return name
-		}
-	}
-	return ""
-}
-
-// sameTarget are two flags that name one file, of which one would spoil what the other writes or reads.
-func sameTarget(c *config) string {
+// checkFiles refuses the empty text as the name of a file, which a script gives that has not set its variable,
+// and one file for two flags, of which one would spoil what the other writes or reads.
+func checkFiles(c *config, given map[string]bool) error {
 	seen := map[string]string{}
-	for _, f := range [][2]string{{"-f", c.file}, {"-log", c.logFile}, {"-prom", c.promFile}, {"-debug", c.debugFile}, {"-replay", c.replay}} {
-		path, err := filepath.Abs(f[1])
-		if f[1] == "" || err != nil || strings.HasPrefix(path, "/dev/") {
+	for _, f := range [...]struct{ flag, file string }{
+		{"nvml-path", c.nvmlPath}, {"f", c.file}, {"log", c.logFile}, {"prom", c.promFile}, {"debug", c.debugFile}, {"replay", c.replay},
+	} {
+		if given[f.flag] && f.file == "" {
+			return badUsage("it takes the name of a file", "-%s is empty", f.flag)
+		}
+		path, err := filepath.Abs(f.file)
+		if f.file == "" || f.flag == "nvml-path" || err != nil || strings.HasPrefix(path, "/dev/") {
 			continue
 		}
 		if other := seen[path]; other != "" {
-			return other + " and " + f[0]
+			return badUsage("each needs a file of its own", "-%s and -%s are the same file", other, f.flag)
 		}
-		seen[path] = f[0]
+		seen[path] = f.flag
 	}
-	return ""
+	if given["prom"] && !strings.HasSuffix(c.promFile, ".prom") {
+		return badUsage("node_exporter reads files that are called *.prom only", "-prom %s: not called *.prom", c.promFile)
+	}
+	return nil
 }
 
 // playable refuses what makes no sense when a recording is played.
@@ -502,8 +493,7 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 		src.want = everything()
 		l.hosts, l.system = newHostReader(procRoot, cgroupRoot), &hostState{}
 	}
-	l.sampler = newSampler()
-	l.sampler.start(src)
+	l.sampler = startSampler(src)
 	return l.run()
 }
 
@@ -519,11 +509,13 @@ func everything() (want [deviceMetrics]bool) {
 
 // play is run for recordings.
 func play(c *config, out, stdout *os.File, stderr io.Writer, screen bool, x *exports) int {
-	open := func() (*replaySource, error) { return openReplay(c.replay) }
+	var src *replaySource
+	var err error
 	if c.demo {
-		open = func() (*replaySource, error) { return openDemo(screen || c.count > 0) }
+		src, err = openDemo(screen || c.count > 0)
+	} else {
+		src, err = openReplay(c.replay)
 	}
-	src, err := open()
 	if err != nil {
 		return fail(stderr, err)
 	}
@@ -871,14 +863,14 @@ type sampler struct {
 	spare   *snapshot
 }
 
-func newSampler() *sampler {
-	return &sampler{
+func startSampler(src source) *sampler {
+	s := &sampler{
 		orders: make(chan request, 16), answers: make(chan sampled, 1),
 		last: &snapshot{}, spare: &snapshot{},
 	}
+	guard(func() { s.serve(src) })
+	return s
 }
-
-func (s *sampler) start(src source) { guard(func() { s.serve(src) }) }
 
 // serve carries out orders until orderClose. It may hang in the driver for any time.
 func (s *sampler) serve(src source) {
@@ -1051,15 +1043,11 @@ func (l *textLoop) replay(src *replaySource) int {
 
 // run is the loop of the text modes; it answers the exit code.
 func (l *textLoop) run() int {
-	signals, urgent, usr := make(chan os.Signal, 8), make(chan os.Signal), make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
-	signal.Notify(usr, syscall.SIGUSR1, syscall.SIGUSR2)
+	ending := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup stays in force
-		signal.Notify(signals, syscall.SIGHUP)
+		ending = append(ending, syscall.SIGHUP)
 	}
-	release := make(chan os.Signal)
-	guard(func() { forward(signals, urgent, l.sampler) })
-	guard(func() { forward(usr, release, l.sampler) })
+	urgent, usr := l.relay(ending...), l.relay(syscall.SIGUSR1, syscall.SIGUSR2)
 	start := time.Now()
 	l.readHost(start)
 	l.ask()
@@ -1106,7 +1094,7 @@ func (l *textLoop) run() int {
 			code = l.stillNothing()
 		case <-resume.C:
 			code = l.signalled(orderResume, "resumed")
-		case sig := <-release:
+		case sig := <-usr:
 			code = l.signal(sig, resume)
 		case sig := <-urgent:
 			code = l.signal(sig, resume)
@@ -1151,9 +1139,17 @@ func (l *textLoop) deadline(at time.Time) <-chan time.Time {
 	return time.After(time.Until(at))
 }
 
+// relay has signals come to a loop through forward.
+func (s *sampler) relay(signals ...os.Signal) chan os.Signal {
+	from, to := make(chan os.Signal, 8), make(chan os.Signal)
+	signal.Notify(from, signals...)
+	guard(func() { s.forward(from, to) })
+	return to
+}
+
 // forward passes signals on to a loop. Should that be held in a write, by a pipe or a terminal that nobody
 // reads, those that end the program end it all the same, and those about the driver reach the sampler first.
-func forward(from <-chan os.Signal, to chan<- os.Signal, s *sampler) {
+func (s *sampler) forward(from <-chan os.Signal, to chan<- os.Signal) {
 	for sig := range from {
 		select {
 		case to <- sig:
@@ -1483,24 +1479,17 @@ const (
 // start sets all that sends to the loop going: signals, keys, the sampler with its first order.
 func (l *screenLoop) start(src source) (urgent, cont chan os.Signal, keys chan []byte) {
 	leaveTerminal = l.term.leave
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	l.usr, cont = make(chan os.Signal), make(chan os.Signal, 1)
-	l.winch = make(chan os.Signal, 1)
+	l.winch, cont, keys = make(chan os.Signal, 1), make(chan os.Signal, 1), make(chan []byte)
 	signal.Notify(l.winch, syscall.SIGWINCH)
 	signal.Notify(cont, syscall.SIGCONT)
-	urgent, keys = make(chan os.Signal), make(chan []byte)
-	l.sampler = newSampler()
-	usr := make(chan os.Signal, 2)
-	signal.Notify(usr, syscall.SIGUSR1, syscall.SIGUSR2)
-	guard(func() { forward(signals, urgent, l.sampler) })
-	guard(func() { forward(usr, l.usr, l.sampler) })
+	l.sampler = startSampler(src)
+	urgent = l.relay(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	l.usr = l.relay(syscall.SIGUSR1, syscall.SIGUSR2)
 	if l.term.tty != nil {
 		guard(func() { readKeys(l.term.tty, keys) })
 	}
 	l.resume = time.NewTimer(time.Hour)
 	l.resume.Stop()
-	l.sampler.start(src)
 	if _, l.tape = src.(*replaySource); l.tape {
 		l.v.replay = true
 	} else {

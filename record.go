@@ -259,12 +259,15 @@ func (e *encoder) device(d *device) {
 	e.close('}')
 }
 
+// gpursRates are those that gpur has in KiB/s.
+var gpursRates = [...]struct {
+	key string
+	m   metric
+}{{"pcie_rx_kbs", mPcieRx}, {"pcie_tx_kbs", mPcieTx}}
+
 // gpurs writes what gpur has under other keys or in other forms, for its readers.
 func (e *encoder) gpurs(d *device) {
-	for _, k := range [...]struct {
-		key string
-		m   metric
-	}{{"pcie_rx_kbs", mPcieRx}, {"pcie_tx_kbs", mPcieTx}} {
+	for _, k := range gpursRates {
 		if n, ok := fresh(d.v[k.m]); ok {
 			e.int(k.key, n/1024)
 		}
@@ -351,16 +354,22 @@ func (e *encoder) process(p *process, d *device) {
 		}
 	}
 	e.values = e.values[:0]
-	for _, n := range [...]named{
-		{metrics[mProcMem].key, memBytes, p.mem},
-		{metrics[mRSS].key, memBytes, p.rss},
-		{metrics[mCPU].key, percent, p.cpu},
-		{metrics[mCPUTime].key, seconds, p.cpuTime},
-	} {
-		e.values = append(e.values, n)
+	for _, k := range processValues {
+		e.values = append(e.values, named{metrics[k.m].key, metrics[k.m].unit, *k.of(p)})
 	}
 	e.origins()
 	e.close('}')
+}
+
+// processValues are a process's in records, under their metrics' keys.
+var processValues = [...]struct {
+	m  metric
+	of func(*process) *value
+}{
+	{mProcMem, func(p *process) *value { return &p.mem }},
+	{mRSS, func(p *process) *value { return &p.rss }},
+	{mCPU, func(p *process) *value { return &p.cpu }},
+	{mCPUTime, func(p *process) *value { return &p.cpuTime }},
 }
 
 const coreKey = "cpu_pct" // of a core, and of all of them
@@ -634,9 +643,9 @@ func (o values) mode(k string) int {
 
 // gpurs takes what gpur writes in other forms than we do.
 func (o *values) gpurs(d *device) {
-	for key, m := range map[string]metric{"pcie_rx_kbs": mPcieRx, "pcie_tx_kbs": mPcieTx} {
-		if n := o.int(key, -1); n >= 0 {
-			d.v[m] = measure(m, min(n, maxBytes)*1024)
+	for _, k := range gpursRates {
+		if n := o.int(k.key, -1); n >= 0 {
+			d.v[k.m] = measure(k.m, min(n, maxBytes)*1024)
 		}
 	}
 	d.gpuUUID = d.uuid
@@ -697,10 +706,9 @@ func decodeProcess(o values, devices int) (process, bool) {
 		p.user = "-"
 	}
 	p.start = uint64(max(o.int("start_ticks", 0), 0))
-	p.mem = o.value(metrics[mProcMem].key, mProcMem, lack(notRead))
-	p.rss = o.value(metrics[mRSS].key, mRSS, lack(notRead))
-	p.cpu = o.value(metrics[mCPU].key, mCPU, lack(notRead))
-	p.cpuTime = o.value(metrics[mCPUTime].key, mCPUTime, lack(notRead))
+	for _, k := range processValues {
+		*k.of(&p) = o.value(metrics[k.m].key, k.m, lack(notRead))
+	}
 	return p, true
 }
 
