@@ -7,7 +7,6 @@
 package main
 
 import (
-	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -657,42 +656,6 @@ func (d *device) state() string {
 }
 
 func fresh(v value) (int64, bool) { return v.raw, v.fresh() }
-
-// process is one process on one device. A process of an instance points to the instance.
-type process struct {
-	dev  int // index in snapshot.dev
-	pid  uint32
-	kind string // "C", "G", "M" (MPS) and combinations like "C+G"
-	mem  value
-	hostFacts
-}
-
-// hostFacts is what /proc tells of a process; all of it unknown when the pid is not ours to name.
-type hostFacts struct {
-	known   bool
-	start   uint64 // clock ticks since boot: with the pid, the identity of a process
-	user    string
-	job     string // "job_1234", "pod:8hex", "docker:12hex" or "-"
-	command string
-	rss     value
-	cpu     value // since the last tick, 100 % is one core
-	cpuTime value
-}
-
-// byMemory orders processes by GPU memory, most first and unknown last, then by pid.
-func byMemory(a, b process) int {
-	am, aok := a.mem.num()
-	bm, bok := b.mem.num()
-	switch {
-	case aok != bok && aok:
-		return -1
-	case aok != bok:
-		return 1
-	case aok && am != bm:
-		return cmp.Compare(bm, am)
-	}
-	return cmp.Compare(a.pid, b.pid)
-}
 
 // printable makes text from outside (driver, process, recording) safe for a terminal: control characters,
 // C1 codes, invalid UTF-8, and characters that reorder or hide text become '?'.
