@@ -33,9 +33,9 @@ type config struct {
 	promFile  string
 	replay    string // recording to play
 	demo      bool
-	paced     bool // the interval was given
-	from      handover
-	text      bool // rows were asked for; else a terminal gets the dashboard
+	paced     bool     // the interval was given
+	from      handover // what a process before this one left, and the next one needs
+	text      bool     // rows were asked for; else a terminal gets the dashboard
 	ascii     bool
 	pss       bool
 	noColor   bool
@@ -213,12 +213,6 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 	err := fs.Parse(args)
 	given := map[string]bool{}
 	fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	var chosen []string
-	for name, on := range w.modes {
-		if *on {
-			chosen = append(chosen, name)
-		}
-	}
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return nil, show(stdout, usage())
@@ -230,35 +224,45 @@ func parse(args []string, stdout io.Writer) (*config, error) {
 		return nil, show(stdout, groupHelp())
 	case fs.NArg() > 0:
 		return nil, badUsage("mig-gpu-mon -h lists the flags; -replay FILE plays a recording", "unexpected argument %q", fs.Arg(0))
-	case given["d"]:
-		return nil, badUsage(intervalHint, "-d %s: there is no -d", w.delay)
-	case given["i"] && given["interval"]:
-		return nil, badUsage("", "-i and -interval are the same flag")
-	case len(chosen) > 1:
-		return nil, badUsage("choose one of -plain, -csv, -procs and -json", "more than one mode given")
-	case given["c"] && c.count < 1:
-		return nil, badUsage("leave -c out to go on for ever", "-c %d: must be at least 1", c.count)
-	case (*w.modes["procs"] || *w.modes["json"]) && given["s"]:
-		return nil, badUsage("-s chooses columns of -plain and -csv", "-%s has columns of its own", chosen[0])
-	case (*w.modes["csv"] || *w.modes["json"]) && given["o"]:
-		return nil, badUsage("each row has its time anyway", "-%s and -o exclude each other", chosen[0])
 	case given["id"] && strings.Trim(w.ids, ", ") == "":
 		return nil, badUsage("leave -id out to see all", "-id is empty")
 	}
-	if err := cmp.Or(checkFiles(c, given), playable(c, given)); err != nil {
+	if err := cmp.Or(c.chooseMode(w, given), checkFiles(c, given), playable(c, given)); err != nil {
 		return nil, err
 	}
 	c.paced = given["i"] || given["interval"]
-	c.text = len(chosen) > 0 || given["c"] || given["s"] || given["o"] || given["f"]
-	if len(chosen) > 0 {
-		c.kind = modeKinds[chosen[0]]
-	}
 	if !given["o"] {
 		w.stamp = "-"
 	} else if w.stamp == "-" {
 		w.stamp = "?"
 	}
 	return c, c.choose(w)
+}
+
+// chooseMode takes the mode, and refuses flags that do not go with it or with each other.
+func (c *config) chooseMode(w *words, given map[string]bool) error {
+	mode, modes := "", 0
+	for name, on := range w.modes {
+		if *on {
+			mode, c.kind, modes = name, modeKinds[name], modes+1
+		}
+	}
+	c.text = modes > 0 || given["c"] || given["s"] || given["o"] || given["f"]
+	switch {
+	case given["d"]:
+		return badUsage(intervalHint, "-d %s: there is no -d", w.delay)
+	case given["i"] && given["interval"]:
+		return badUsage("", "-i and -interval are the same flag")
+	case modes > 1:
+		return badUsage("choose one of -plain, -csv, -procs and -json", "more than one mode given")
+	case given["c"] && c.count < 1:
+		return badUsage("leave -c out to go on for ever", "-c %d: must be at least 1", c.count)
+	case given["s"] && (c.kind == procRows || c.kind == jsonRows):
+		return badUsage("-s chooses columns of -plain and -csv", "-%s has columns of its own", mode)
+	case given["o"] && (c.kind == csvRows || c.kind == jsonRows):
+		return badUsage("each row has its time anyway", "-%s and -o exclude each other", mode)
+	}
+	return nil
 }
 
 // checkFiles refuses the empty text as the name of a file, which a script gives that has not set its variable,

@@ -80,7 +80,7 @@ func die(sig syscall.Signal) {
 }
 
 // run is the program: it answers the exit code, above 128 to die of that signal.
-func run(args []string, stdout *os.File, stderr io.Writer) int {
+func run(args []string, stdout, stderr *os.File) int {
 	debug.SetGCPercent(10) // a small heap: what is collected here lives for one tick
 	// A limit on the size of files is an error of a write then, and does not end the program.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
@@ -91,56 +91,83 @@ func run(args []string, stdout *os.File, stderr io.Writer) int {
 	if err != nil {
 		return fail(stderr, err)
 	}
-	out := stdout
-	if c.file != "" {
-		mode := os.FileMode(0o644)
-		if c.kind == jsonRows {
-			mode = 0o600 // as -log: it has the command lines of all
-		}
-		// Not blocking, so that a FIFO that nobody reads is an error now and not a program that hangs.
-		if out, err = os.OpenFile(c.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, mode); err != nil {
-			return fail(stderr, fmt.Errorf("opening -f file: %w", err))
-		}
+	s, err := open(c, stdout, stderr)
+	if err != nil {
+		return fail(stderr, err)
+	}
+	return s.run()
+}
+
+// open makes the session that c asks for: what is written to, where snapshots come from, and what shows them.
+func open(c *config, stdout, stderr *os.File) (*session, error) {
+	out, err := openOutput(c, stdout)
+	if err != nil {
+		return nil, err
 	}
 	screen := !c.text && term.IsTerminal(int(stdout.Fd())) && os.Getenv("TERM") != "" && os.Getenv("TERM") != "dumb"
 	c.from = takeHandover()
 	var x exports
 	if err := x.open(c); err != nil {
-		return fail(stderr, err)
+		return nil, err
 	}
+	var rows *stream
+	want := everything()
+	if !screen {
+		if rows, err = newStream(c, out, stdout, stderr); err != nil {
+			return nil, err
+		}
+		if c.kind != jsonRows && !x.any() {
+			want = rows.w.wanted()
+		}
+	}
+	var src source
 	if c.replay != "" || c.demo {
-		return play(c, out, stdout, stderr, screen, &x)
+		src, err = openRecording(c, out, screen, stderr)
+	} else {
+		src, err = openDriver(c, want, stderr)
 	}
-	src := &nvmlSource{path: c.nvmlPath, policy: c.policy}
+	if err != nil {
+		return nil, err
+	}
+	if screen {
+		return newSession(c, src, newDisplay(c, openTerminal(os.Stdin, stdout)), &x, stderr), nil
+	}
+	return newSession(c, src, rows, &x, stderr), nil
+}
+
+// openOutput is the file of -f, or else standard output.
+func openOutput(c *config, stdout *os.File) (*os.File, error) {
+	if c.file == "" {
+		return stdout, nil
+	}
+	mode := os.FileMode(0o644)
+	if c.kind == jsonRows {
+		mode = 0o600 // as -log: it has the command lines of all
+	}
+	// Not blocking, so that a FIFO that nobody reads is an error now and not a program that hangs.
+	out, err := os.OpenFile(c.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, mode)
+	if err != nil {
+		return nil, fmt.Errorf("opening -f file: %w", err)
+	}
+	return out, nil
+}
+
+// openDriver is NVML, not loaded yet, asked for what is in want.
+func openDriver(c *config, want [deviceMetrics]bool, stderr io.Writer) (src *nvmlSource, err error) {
+	src = &nvmlSource{path: c.nvmlPath, policy: c.policy, want: want}
 	if secureExec() && (c.nvmlPath != "" || os.Getenv("LD_LIBRARY_PATH") != "") {
 		src.path = ""
 		fmt.Fprintln(stderr, "mig-gpu-mon: running with more rights than its user: -nvml-path and LD_LIBRARY_PATH are ignored")
 	}
 	if c.debugFile != "" {
 		if src.debug, err = openCallLog(c.debugFile); err != nil {
-			return fail(stderr, err)
+			return nil, err
 		}
 	}
 	host, _ := os.Hostname()
 	src.host = printable(host)
 	src.procs = newProcReader(procRoot, guard)
-	if screen {
-		src.want = everything()
-		t := openTerminal(os.Stdin, stdout)
-		src.leave = t.leave
-		return newScreenLoop(c, t, &x, stderr).run(src)
-	}
-	l, err := newTextLoop(c, out, stdout, &x, stderr)
-	if err != nil {
-		return fail(stderr, err)
-	}
-	src.want = l.w.wanted()
-	if c.kind == jsonRows || x.any() {
-		src.want = everything()
-		l.hosts, l.system = newHostReader(procRoot, cgroupRoot), &hostState{}
-	}
-	l.sampler = startSampler(src)
-	return l.run()
+	return src, nil
 }
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -153,32 +180,22 @@ func everything() (want [deviceMetrics]bool) {
 	return want
 }
 
-// play is run for recordings.
-func play(c *config, out, stdout *os.File, stderr io.Writer, screen bool, x *exports) int {
-	var src *replaySource
-	var err error
+// openRecording is the recording that c names.
+func openRecording(c *config, out *os.File, screen bool, stderr io.Writer) (src *replaySource, err error) {
 	if c.demo {
 		src, err = openDemo(screen || c.count > 0)
 	} else {
 		src, err = openReplay(c.replay)
 	}
-	if err != nil {
-		return fail(stderr, err)
-	}
-	if sameFile(src.in, out) {
-		return fail(stderr, badUsage("write to another file", "-replay %s: would be read and written at once", c.replay))
-	}
-	if screen {
-		return newScreenLoop(c, openTerminal(os.Stdin, stdout), x, stderr).run(src)
-	}
-	l, err := newTextLoop(c, out, stdout, x, stderr)
-	if err != nil {
-		return fail(stderr, err)
-	}
-	if c.kind == csvRows && c.demo {
+	switch {
+	case err != nil:
+		return nil, err
+	case sameFile(src.in, out):
+		return nil, badUsage("write to another file", "-replay %s: would be read and written at once", c.replay)
+	case c.text && c.kind == csvRows && c.demo:
 		fmt.Fprintln(stderr, "mig-gpu-mon: "+demoLabel) // there are no # lines to say so
 	}
-	return l.replay(src)
+	return src, nil
 }
 
 // sameFile says that in is the regular file out.

@@ -208,7 +208,6 @@ type nvmlSource struct {
 	want   [deviceMetrics]bool // what some reader shows; the rest is not asked
 	debug  *callLog
 	procs  *procReader
-	leave  func() // gives the terminal back before another process image takes over; nil without one
 
 	lib      nvml.Interface
 	keep     *dl.DynamicLibrary // our own reference: Shutdown must not unload, see nvml-facts on upgrades
@@ -367,9 +366,7 @@ func (s *nvmlSource) load() error {
 		fmt.Fprintf(&env, "%d %q\n", int(a.code), a.path)
 	}
 	os.Setenv(triedEnv, env.String())
-	if s.leave != nil {
-		s.leave()
-	}
+	leaveTerminal()
 	err := syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	return &startError{text: fmt.Sprintf("starting anew to try %s: %v", next.file, err)}
 }

@@ -459,6 +459,7 @@ type process struct {
 	kind string // "C", "G", "M" (MPS) and combinations like "C+G"
 	mem  value
 	hostFacts
+	shares pssState // PSS and USS, where they are asked for
 }
 
 // hostFacts is what /proc tells of a process; all of it unknown when the pid is not ours to name.

@@ -48,8 +48,7 @@ type view struct {
 	mode     viewMode
 	help     bool
 	sort     sortOrder
-	pss      bool // PSS and USS are shown
-	walked   map[procID]pssState
+	pss      bool     // PSS and USS are shown
 	rows     []listed // of the lists
 	sel      int      // index in rows, -1 without any
 	ascii    bool
@@ -64,10 +63,10 @@ func (v *view) selected() *listed {
 	return &v.rows[v.sel]
 }
 
-// shares is what is known of p's memory shares and not too old to be shown.
+// shares are p's memory shares if they are not too old to be shown.
 func (v *view) shares(p *process) pssState {
-	if one, ok := v.walked[procID{p.pid, p.start}]; ok && (one.pss.from == absent || v.now.Sub(one.at) <= pssMaxAge) {
-		return one
+	if p.shares.pss.from == absent || v.now.Sub(p.shares.at) <= pssMaxAge {
+		return p.shares
 	}
 	return pssState{}
 }

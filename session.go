@@ -1,17 +1,18 @@
-// session.go owns what runs between a source of snapshots and what is shown: the sampler and its orders, the
-// files of -log and -prom, signals, and handing over to a new process when the driver was upgraded.
+// session.go owns the one event loop, between a source of snapshots and the front that shows them: the grid of ticks,
+// the sampler and its orders, a silent driver, release and resume, signals, and the files of -log and -prom.
 //
-// Invariants: a loop never waits for the driver: the sampler answers when it can, and a tick without an answer is
-// a tick without an answer. While released, nothing touches the driver.
+// Invariants: the loop never waits for the driver: the sampler answers when it can, and a tick without an answer is
+// a tick without an answer; while released, nothing touches the driver; a front sees ticks, snapshots, silence and
+// what the session did in order, from one goroutine.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -24,239 +25,448 @@ const (
 	releaseFor  = 60 * time.Second // after SIGUSR1
 )
 
-// handover is what a process hands to the one that takes its place when the driver was replaced under it by
-// another version, whose library a process that has had one cannot load.
-type handover struct {
-	tries    int       // processes so far that found no driver
-	ticks    int       // rows' ticks written
-	deadline time.Time // of a run with -c, zero if it has none yet
-	wrote    bool      // the file of -prom
-	logOff   bool      // the log was given up
-	bound    []string  // the devices that -id was bound to, by identity
+// front is what shows snapshots: rows (stream) or the full screen (display). What it answers is what it wants.
+type front interface {
+	// tick is a point of the grid. An answer of the driver will come for it, unless it owes one still.
+	tick(now time.Time, host *hostState, asked bool) orders
+	// snapshot is an answer, or the next record. What is between belongs to no tick: no row, no record.
+	snapshot(now time.Time, s *snapshot, between bool) orders
+	// silence is a tick without an answer: s has the devices without numbers.
+	silence(s *snapshot) orders
+	// say tells what the session did, or what happened to it.
+	say(text string) orders
+	// release says that the driver was given up, or is taken up again.
+	release(yes bool) orders
+	// ended says that a recording has no other record (io.EOF), or none that can be read.
+	ended(err error) orders
+	// due is when wake is to be called, zero for never.
+	due() time.Time
+	wake(now time.Time) orders
+	// close gives the terminal back, and may be called again.
+	close()
 }
 
-const (
-	handoverEnv = "MIG_GPU_MON_HANDOVER"
-	probeEnv    = "MIG_GPU_MON_PROBE"
-)
-
-// takeHandover reads what the process before this one left, if there was one. It stays in the environment, for
-// the process that takes over should this one have to try another library.
-func takeHandover() (h handover) {
-	var deadline int64
-	head, bound, _ := strings.Cut(os.Getenv(handoverEnv), ";")
-	if n, _ := fmt.Sscan(head, &h.tries, &h.ticks, &deadline, &h.wrote, &h.logOff); n < 5 || h.tries < 1 || h.ticks < 0 {
-		return handover{}
-	}
-	if deadline > 0 {
-		h.deadline = time.UnixMilli(deadline)
-	}
-	if bound != "" {
-		h.bound = strings.Split(bound, ";")
-	}
-	return h
+// orders are what a front wants of the session.
+type orders struct {
+	done     bool // the program ends, with code
+	code     int
+	next     time.Duration // the next tick is so far away, and the grid with it; 0: as it was
+	interval time.Duration // ticks are so far apart from now on; 0: as they were
+	sample   bool          // a snapshot of no tick, or the next record
+	back     bool          // and that is the record before
+	release  bool
+	resume   bool
+	walk     bool     // memory shares of processes,
+	first    deviceID // of this device's first
 }
 
-// wait is how long to wait before the next try: 1 s, growing to 30.
-func (h handover) wait() time.Duration { return min(time.Second<<min(h.tries, 5), 30*time.Second) }
+// end is the program's end with code.
+func end(code int) orders { return orders{done: true, code: code} }
 
-// exec puts a new process in this one's place, with what the files of x are like; it returns only if that fails.
-func (h handover) exec(x *exports) error {
-	deadline := int64(0)
-	if !h.deadline.IsZero() {
-		deadline = h.deadline.UnixMilli()
-	}
-	signal.Ignore(syscall.SIGUSR1, syscall.SIGUSR2) // which would end a process that has not set them up yet
-	os.Unsetenv(handoverEnv)
-	env := append(os.Environ(), fmt.Sprintf("%s=%d %d %d %t %t;%s", handoverEnv, h.tries+1, h.ticks, deadline,
-		x.prom != nil && x.prom.wrote, x.logOff != "", strings.Join(h.bound, ";")))
-	return syscall.Exec("/proc/self/exe", os.Args, env)
+// session runs the program. It owns everything but what the sampler has in hand.
+type session struct {
+	*sampler
+	c       *config
+	x       *exports
+	front   front
+	display *display // the front, if that is the full screen
+	stderr  io.Writer
+	next    successor
+	tape    bool        // a recording is played, and the clock is its own
+	hosts   *hostReader // nil if nobody wants the host
+	host    *hostState
+	pss     *pssSampler // started by the first wish for it
+	walked  map[procID]pssState
+
+	primed   bool // the first snapshot is there
+	between  bool // what was asked for is of no tick
+	silent   bool // ticks without an answer are being shown
+	paused   bool // released
+	resumeAt time.Time
+	grid     time.Time // from which ticks are whole intervals away
+	due      time.Time // when the next tick is; of a recording there are none
+	quiet    snapshot  // what a tick without an answer shows
+	notes    []string  // what happened here and no record has carried yet
+	trouble  string    // with the files beside, as told last
 }
 
-// probe is the exit code of a process that only tells whether the driver lets itself be used.
-func probe(args []string) int {
-	c, err := parse(args, io.Discard)
-	if err != nil {
-		return exitUsage
+// newSession is a session that shows what src has on f.
+func newSession(c *config, src source, f front, x *exports, stderr io.Writer) *session {
+	s := &session{c: c, x: x, front: f, stderr: stderr, next: successor{handover: &c.from}}
+	s.display, _ = f.(*display)
+	_, s.tape = src.(*replaySource)
+	if !s.tape && (s.display != nil || c.kind == jsonRows || x.any()) {
+		s.hosts, s.host = newHostReader(procRoot, cgroupRoot), &hostState{}
 	}
-	src := &nvmlSource{path: c.nvmlPath}
-	if secureExec() {
-		src.path = ""
-	}
-	if src.load() != nil {
-		return exitNoGPU
-	}
-	src.close()
-	return exitOK
+	s.sampler = startSampler(src)
+	return s
 }
 
-// probed runs such a process. One that hangs, or is not wanted any more, is killed; so it is when the calling
-// thread ends.
-func probed(stop <-chan struct{}) bool {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return false
+// run is the event loop: whatever happened is handled, then one frame is drawn. It answers the exit code.
+func (s *session) run() (code int) {
+	ending := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup stays in force
+		ending = append(ending, syscall.SIGHUP)
 	}
-	defer null.Close()
-	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
-		Env: append(os.Environ(), probeEnv+"=1"), Files: []*os.File{null, null, null}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	})
-	if err != nil {
-		return true // then handing over fails too, and says why
+	urgent, driver := s.relay(ending...), s.relay(syscall.SIGUSR1, syscall.SIGUSR2)
+	var in inputs
+	if s.display != nil {
+		in = s.display.listen()
 	}
-	done := make(chan bool, 1)
-	guard(func() {
-		state, err := p.Wait()
-		done <- err == nil && state.ExitCode() == exitOK
-	})
-	select {
-	case ok := <-done:
-		return ok
-	case <-stop:
-	case <-time.After(firstAnswer):
+	s.begin(time.Now())
+	timer, armed := time.NewTimer(time.Hour), time.Time{}
+	for code = goOn; code < 0; {
+		if wake := earliest(s.due, s.resumeAt, s.front.due()); wake != armed {
+			armed = wake
+			timer.Reset(until(wake))
+		}
+		waits := false // for an answer, with the frame
+		select {
+		case <-s.next.ready:
+			code = s.handOver()
+		case a := <-s.answers:
+			code = s.answered(a)
+		case <-timer.C:
+			armed = time.Time{}
+			code, waits = s.wake(time.Now())
+		case known := <-s.walks():
+			s.walked = known
+			s.share(s.last)
+		case sig := <-driver:
+			code = s.signalled(sig)
+		case sig := <-urgent:
+			code = 128 + int(sig.(syscall.Signal))
+		case b, ok := <-in.keys:
+			if code = 128 + int(syscall.SIGHUP); ok { // without a terminal it ends as by its SIGHUP
+				s.display.typing.add(b)
+				code = s.typed(false)
+			}
+		case <-in.resized:
+			s.display.resize()
+		case <-in.continued:
+			s.display.term.continued()
+		}
+		if code < 0 && s.display != nil && !waits && len(s.answers) == 0 {
+			code = s.display.draw(time.Now(), s.late(), s.closed.Load(), s.trouble)
+		}
 	}
-	_ = p.Kill()
-	return false
+	s.end()
+	return code
 }
 
-const restartHint = "the driver was upgraded: restart mig-gpu-mon"
+// goOn stands for an exit code while there is none.
+const goOn = -1
 
-// successor is a loop's watch over whether a new process has to take this one's place.
-type successor struct {
-	handover
-	replaced bool            // the driver was, as the last answer says
-	early    bool            // this is such a process, and found no driver yet
-	resting  bool            // released: the driver is to be left alone
-	ready    <-chan struct{} // when to hand over
-	stop     chan struct{}   // closed to look no more; nil if nobody looks
+// earliest is the first of times, of which zero ones do not count.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+	}
+	return first
 }
 
-// watch looks at an answer; wait says that there is nothing in it but the need for a new process.
-func (w *successor) watch(a sampled) (wait bool) {
-	was := w.replaced || w.early
-	w.early = a.err != nil && w.tries > 0
-	w.replaced = a.err == nil && a.snap.replaced
+// until is how long it is to t, for ever if that is zero.
+func until(t time.Time) time.Duration {
+	if t.IsZero() {
+		return math.MaxInt64
+	}
+	return time.Until(t)
+}
+
+// passed says that t is set and not after now.
+func passed(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
+
+// begin asks for the first snapshot.
+func (s *session) begin(now time.Time) {
+	if !s.tape {
+		s.startGrid(now, s.c.interval)
+		s.readHost(now)
+		s.between = true
+		s.do(s.front.tick(now, s.host, true))
+	}
+	s.ask()
+}
+
+// end gives back what is held, the terminal first.
+func (s *session) end() {
+	s.front.close()
+	if s.display != nil && s.trouble != "" {
+		fmt.Fprintln(s.stderr, "mig-gpu-mon: "+s.trouble)
+	}
+	s.close()
+}
+
+// startGrid has the next tick be first from now, and the others whole intervals from it.
+func (s *session) startGrid(now time.Time, first time.Duration) {
+	s.due = now.Add(first)
+	s.grid = s.due.Add(-s.c.interval)
+}
+
+// do carries out what a front wants; it answers the exit code, goOn without one.
+func (s *session) do(o orders) int {
 	switch {
-	case w.early || w.replaced && !was:
-		w.look()
-	case a.err == nil && !w.replaced:
-		w.tries = 0
-		w.cancel()
+	case o.done:
+		return o.code
+	case o.interval > 0:
+		s.c.interval = o.interval
+		s.startGrid(time.Now(), o.interval)
+	case o.next > 0:
+		s.startGrid(time.Now(), o.next)
 	}
-	return w.early
+	if o.walk {
+		s.walk(o.first)
+	}
+	if o.release || o.resume {
+		return s.release(o.release, "released: the NVML session is closed")
+	}
+	if o.sample && s.asked.IsZero() && (!o.back || s.order(orderBack)) {
+		s.between = !s.tape
+		s.ask()
+	}
+	return goOn
 }
 
-// look has child processes look for the driver until one finds it.
-func (w *successor) look() {
-	if w.cancel(); w.resting {
-		return
+// wake does what is due; waits says that the driver was asked, and the frame may wait for its answer.
+func (s *session) wake(now time.Time) (code int, waits bool) {
+	code = goOn
+	if passed(s.resumeAt, now) {
+		code = s.release(false, "")
 	}
-	ready, stop, h := make(chan struct{}, 1), make(chan struct{}), w.handover
-	w.ready, w.stop = ready, stop
-	guard(func() {
-		runtime.LockOSThread() // the children live as long as this thread
-		for ; ; h.tries++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(h.wait()):
+	if code < 0 && s.display != nil && passed(s.display.escapeAt, now) {
+		code = s.typed(true)
+	}
+	if code < 0 && passed(s.front.due(), now) {
+		code = s.do(s.front.wake(now))
+	}
+	if code < 0 && passed(s.due, now) {
+		code, waits = s.tick(now)
+	}
+	return code, waits || code < 0 && s.tape && !s.asked.IsZero()
+}
+
+// typed handles the keys that have come; final when no more is coming.
+func (s *session) typed(final bool) int {
+	for {
+		o, more := s.display.typed(time.Now(), final)
+		if code := s.do(o); code >= 0 || !more {
+			return code
+		}
+	}
+}
+
+// testOnlyTick lets a test make the loop itself panic.
+var testOnlyTick = func() {}
+
+// tick is a point of the grid: the driver is asked, unless it owes an answer still. Once that is overdue, what
+// there is to show is that there is none.
+func (s *session) tick(now time.Time) (code int, asked bool) {
+	testOnlyTick()
+	s.due = now.Add(untilNext(s.grid, now, s.c.interval))
+	s.readHost(now)
+	if asked = s.asked.IsZero(); asked {
+		s.between = false
+		code = s.do(s.front.tick(now, s.host, true))
+		s.ask()
+		return code, true
+	}
+	if code = s.do(s.front.tick(now, s.host, false)); code >= 0 || !s.primed || !s.overdue(now) {
+		return code, false
+	}
+	s.quiet.quiet(s.last, driverSilent, now)
+	if !s.silent {
+		s.silent = true
+		s.quiet.notes = append(s.quiet.notes, "driver silent since "+s.asked.Format(isoTime))
+	}
+	return s.recorded(&s.quiet, s.front.silence(&s.quiet)), false
+}
+
+// overdue says that an answer is late beyond patience.
+func (s *session) overdue(now time.Time) bool {
+	return !s.asked.IsZero() && now.Sub(s.asked) >= patience(s.c.interval)
+}
+
+// late is how long an answer of the driver is overdue. A disk that is slow is no silent driver.
+func (s *session) late() time.Duration {
+	if now := time.Now(); !s.tape && s.overdue(now) {
+		return now.Sub(s.asked)
+	}
+	return 0
+}
+
+// readHost reads the host, if somebody wants it.
+func (s *session) readHost(now time.Time) {
+	if s.hosts != nil {
+		s.hosts.read(s.host, now)
+	}
+}
+
+// answered takes what the sampler answered.
+func (s *session) answered(a sampled) int {
+	early := s.next.early
+	if s.next.watch(a) {
+		if !early && s.display == nil {
+			fmt.Fprintln(s.stderr, "mig-gpu-mon: waiting for the driver: "+printable(a.err.Error()))
+		}
+		return goOn
+	}
+	switch {
+	case a.err != nil && s.tape && s.primed:
+		s.asked = time.Time{}
+		return s.do(s.front.ended(a.err))
+	case a.err != nil:
+		return s.fail(a.err)
+	}
+	return s.answer(a.snap)
+}
+
+// fail is the end for the reason err, told on the normal screen.
+func (s *session) fail(err error) int {
+	s.front.close()
+	return fail(s.stderr, err)
+}
+
+// answer hands a snapshot to the front and to the files beside. Part of what comes after a silence was read before
+// it, so it belongs to no tick.
+func (s *session) answer(snap *snapshot) int {
+	asked, between := s.asked, s.between || s.silent
+	if s.asked = (time.Time{}); !s.paused { // what is shown stays, and so do its values
+		s.take(snap)
+	}
+	if !s.tape {
+		snap.interval, snap.system = s.c.interval, s.host
+	}
+	if !s.primed {
+		s.primed = true
+		shows, err := chooseDevices(snap, s.c.ids, &s.c.from.bound)
+		if err != nil {
+			return s.fail(err)
+		}
+		s.c.shows = shows
+	}
+	s.share(snap)
+	if s.silent {
+		s.silent = false
+		if code := s.say(fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond))); code >= 0 {
+			return code
+		}
+	}
+	o := s.front.snapshot(time.Now(), snap, between)
+	if between {
+		s.notes = append(s.notes, snap.notes...)
+		return s.do(o)
+	}
+	return s.recorded(snap, o)
+}
+
+// recorded passes snap, which was shown, to the files beside, with what happened here, and does what the front
+// wants then. Rows that are whole do not make up for files that are not.
+func (s *session) recorded(snap *snapshot, o orders) int {
+	if s.x.any() {
+		snap.notes = append(s.notes, snap.notes...)
+		s.x.write(snap, s.c.shows)
+	}
+	s.notes = nil
+	if says := s.x.trouble(); says != s.trouble {
+		s.trouble = says
+		if says == "" {
+			says = "-prom file is back"
+		}
+		if s.display == nil { // which has it in the header
+			fmt.Fprintln(s.stderr, "mig-gpu-mon: "+says)
+			if code := s.say(says); code >= 0 && !o.done {
+				return code
 			}
-			if probed(stop) {
-				ready <- struct{}{}
-				return
-			}
-		}
-	})
-}
-
-// cancel ends look.
-func (w *successor) cancel() {
-	if w.stop != nil {
-		close(w.stop)
-	}
-	w.stop, w.ready = nil, nil
-}
-
-// rest leaves the driver alone, or no more.
-func (w *successor) rest(yes bool) {
-	w.cancel()
-	if w.resting = yes; !yes && (w.replaced || w.early) {
-		w.look()
-	}
-}
-
-// exports are the files that take every snapshot beside what is shown.
-type exports struct {
-	log     *logFile
-	prom    *promFile
-	logOff  string // why the log was given up
-	promOff string // why there is no file for Prometheus at the moment
-}
-
-// open opens what c names.
-func (x *exports) open(c *config) (err error) {
-	began := c.from.tries == 0 // else a process before this one did, and what fails now fails in the middle
-	if c.logFile != "" && c.from.logOff {
-		x.logOff = "logging stopped"
-	} else if c.logFile != "" {
-		if x.log, err = openLog(c.logFile); err != nil && began {
-			return err
-		} else if err != nil {
-			x.logOff = "logging stopped: " + cause(err)
 		}
 	}
-	if c.promFile != "" {
-		x.prom, err = openProm(c.promFile)
-		if err != nil && began {
-			return err
-		}
-		x.prom.wrote = c.from.wrote
-		if c.count == 0 {
-			removeProm = func() { _ = x.prom.remove() }
-			// A pipe that was closed is an error of a write then, and does not end the program before this.
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-		}
+	if o.done && o.code == exitOK && s.trouble != "" {
+		o.code = exitFailed
 	}
-	return nil
+	return s.do(o)
 }
 
-func (x *exports) any() bool { return x.log != nil || x.prom != nil }
-
-// trouble is what is wrong with the files, empty if nothing is.
-func (x *exports) trouble() string {
-	return strings.Trim(x.logOff+"; "+x.promOff, "; ")
+// say tells what happened here, now and in the next record.
+func (s *session) say(text string) int {
+	s.notes = append(s.notes, text)
+	return s.do(s.front.say(text))
 }
 
-// write passes s on. A log that cannot be written is given up; a file for Prometheus is taken away, since it
-// would tell of old times, and tried again each time.
-func (x *exports) write(s *snapshot, shows func(*device) bool) {
-	if x.log != nil {
-		if err := x.log.write(s, shows); err != nil {
-			x.log.f.Close()
-			x.log, x.logOff = nil, "logging stopped: "+cause(err)
+// signalled gives the driver up for a while, or takes it up again.
+func (s *session) signalled(sig os.Signal) int {
+	if sig == syscall.SIGUSR2 {
+		return s.release(false, "")
+	}
+	says := "released: the NVML session is closed for 60 s (SIGUSR2 resumes)"
+	if !s.asked.IsZero() {
+		says = "will be released as soon as the driver answers, for 60 s (SIGUSR2 resumes)"
+	}
+	code := s.release(true, says)
+	if s.paused {
+		s.resumeAt = time.Now().Add(releaseFor)
+	}
+	return code
+}
+
+// release gives the driver up and says so, or takes it up again. What a signal began ends with any other word.
+func (s *session) release(yes bool, says string) int {
+	s.resumeAt = time.Time{}
+	if s.tape || !yes && !s.paused {
+		return goOn // there is nothing to release, or to resume
+	}
+	o := orderRelease
+	if !yes {
+		o, says = orderResume, "resumed"
+	}
+	if !s.order(o) {
+		return s.say("the driver does not answer: ignored")
+	}
+	s.paused = yes
+	s.next.rest(yes)
+	if code := s.say(says); code >= 0 {
+		return code
+	}
+	return s.do(s.front.release(yes))
+}
+
+// walks is where the PSS sampler answers, nil before it was started.
+func (s *session) walks() chan map[procID]pssState {
+	if s.pss == nil {
+		return nil
+	}
+	return s.pss.states
+}
+
+// walk asks for PSS and USS of the processes there are, those of the device first before the others.
+func (s *session) walk(first deviceID) {
+	if s.pss == nil {
+		s.pss = startPSS(procRoot, guard)
+	}
+	var list []pssWant
+	for i := range s.last.proc {
+		p := &s.last.proc[i]
+		if rss, ok := p.rss.num(); ok && p.known {
+			list = append(list, pssWant{procID{p.pid, p.start}, rss, s.last.dev[p.dev].id() == first})
 		}
 	}
-	if x.prom != nil {
-		x.promOff = ""
-		if err := x.prom.write(s, shows); err != nil {
-			x.promOff = "-prom file removed: " + cause(err)
-			if x.prom.remove() != nil {
-				x.promOff = "-prom file is out of date: " + cause(err)
-			}
-		}
+	s.pss.ask(list)
+}
+
+// share puts what is known of the processes' memory shares into snap.
+func (s *session) share(snap *snapshot) {
+	for i := range snap.proc {
+		p := &snap.proc[i]
+		p.shares = s.walked[procID{p.pid, p.start}]
 	}
 }
 
-// cause is err without the names of files, for a line that has little room.
-func cause(err error) string {
-	var code syscall.Errno
-	if errors.As(err, &code) {
-		return code.Error()
-	}
-	return err.Error()
+// handOver puts a new process in this one's place.
+func (s *session) handOver() int {
+	s.front.close()
+	return fail(s.stderr, fmt.Errorf("%s (%w)", restartHint, s.next.exec(s.x)))
 }
 
-// order is what the loop asks of the sampler.
+// order is what the session asks of the sampler.
 type order uint8
 
 const (
@@ -287,7 +497,7 @@ type source interface {
 	obey(o order)
 }
 
-// sampler is a loop's side of the goroutine that has the source in hand.
+// sampler is the session's side of the goroutine that has the source in hand.
 type sampler struct {
 	orders  chan request
 	answers chan sampled
@@ -374,12 +584,7 @@ func (s *sampler) close() {
 	}
 }
 
-// patience is how late an answer may be before the driver counts as silent.
-func patience(interval time.Duration) time.Duration {
-	return max(2*time.Second, interval*5/2)
-}
-
-// relay has signals come to a loop through forward.
+// relay has signals come to the loop through forward.
 func (s *sampler) relay(signals ...os.Signal) chan os.Signal {
 	from, to := make(chan os.Signal, 8), make(chan os.Signal)
 	signal.Notify(from, signals...)
@@ -387,7 +592,7 @@ func (s *sampler) relay(signals ...os.Signal) chan os.Signal {
 	return to
 }
 
-// forward passes signals on to a loop. Should that be held in a write, by a pipe or a terminal that nobody
+// forward passes signals on to the loop. Should that be held in a write, by a pipe or a terminal that nobody
 // reads, those that end the program end it all the same, and those about the driver reach the sampler first.
 func (s *sampler) forward(from <-chan os.Signal, to chan<- os.Signal) {
 	for sig := range from {
@@ -410,6 +615,11 @@ func (s *sampler) forward(from <-chan os.Signal, to chan<- os.Signal) {
 	}
 }
 
+// patience is how late an answer may be before the driver counts as silent.
+func patience(interval time.Duration) time.Duration {
+	return max(2*time.Second, interval*5/2)
+}
+
 // untilNext is the time from now to the next point of the grid that start and interval make.
 func untilNext(start, now time.Time, interval time.Duration) time.Duration {
 	left := interval - now.Sub(start)%interval
@@ -417,4 +627,75 @@ func untilNext(start, now time.Time, interval time.Duration) time.Duration {
 		left += interval
 	}
 	return left
+}
+
+// exports are the files that take every snapshot beside what is shown.
+type exports struct {
+	log     *logFile
+	prom    *promFile
+	logOff  string // why the log was given up
+	promOff string // why there is no file for Prometheus at the moment
+}
+
+// open opens what c names.
+func (x *exports) open(c *config) (err error) {
+	began := c.from.tries == 0 // else a process before this one did, and what fails now fails in the middle
+	if c.logFile != "" && c.from.logOff {
+		x.logOff = "logging stopped"
+	} else if c.logFile != "" {
+		if x.log, err = openLog(c.logFile); err != nil && began {
+			return err
+		} else if err != nil {
+			x.logOff = "logging stopped: " + cause(err)
+		}
+	}
+	if c.promFile != "" {
+		x.prom, err = openProm(c.promFile)
+		if err != nil && began {
+			return err
+		}
+		x.prom.wrote = c.from.wrote
+		if c.count == 0 {
+			removeProm = func() { _ = x.prom.remove() }
+			// A pipe that was closed is an error of a write then, and does not end the program before this.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+		}
+	}
+	return nil
+}
+
+func (x *exports) any() bool { return x.log != nil || x.prom != nil }
+
+// trouble is what is wrong with the files, empty if nothing is.
+func (x *exports) trouble() string {
+	return strings.Trim(x.logOff+"; "+x.promOff, "; ")
+}
+
+// write passes s on. A log that cannot be written is given up; a file for Prometheus is taken away, since it
+// would tell of old times, and tried again each time.
+func (x *exports) write(s *snapshot, shows func(*device) bool) {
+	if x.log != nil {
+		if err := x.log.write(s, shows); err != nil {
+			x.log.f.Close()
+			x.log, x.logOff = nil, "logging stopped: "+cause(err)
+		}
+	}
+	if x.prom != nil {
+		x.promOff = ""
+		if err := x.prom.write(s, shows); err != nil {
+			x.promOff = "-prom file removed: " + cause(err)
+			if x.prom.remove() != nil {
+				x.promOff = "-prom file is out of date: " + cause(err)
+			}
+		}
+	}
+}
+
+// cause is err without the names of files, for a line that has little room.
+func cause(err error) string {
+	var code syscall.Errno
+	if errors.As(err, &code) {
+		return code.Error()
+	}
+	return err.Error()
 }

@@ -1,6 +1,6 @@
-// stream.go owns the text modes' run: when rows are written, and when the run ends.
+// stream.go owns the front that writes rows: when there is a row, and when a run ends.
 //
-// Invariants: one write per tick; a run with -c ends.
+// Invariants: one write per tick; a run with -c ends, by its last row or by its deadline.
 package main
 
 import (
@@ -8,42 +8,28 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
 	"golang.org/x/term"
 )
 
-// textLoop paces the text modes. It owns everything but what the sampler has in hand.
-type textLoop struct {
-	*sampler
-	c      *config
-	w      *textWriter
-	x      *exports
-	stderr io.Writer
-	hosts  *hostReader // nil if nobody records the host
-	system *hostState
-
-	silent  bool // rows of "-" are being written
-	next    successor
-	trouble string    // with the files beside, as told last
-	quiet   snapshot  // what a tick without an answer shows
-	lacked  bool      // the last rows lacked a reading
-	ticked  time.Time // when the last tick was
+// stream shows snapshots as rows.
+type stream struct {
+	c       *config
+	w       *textWriter
+	stderr  io.Writer
+	tape    bool      // a recording is written as fast as it can be read
+	began   time.Time // when the run did
 	primed  bool      // the first snapshot, which starts the first interval, is there
-	ticks   int       // rows' ticks so far
-	end     time.Time // of a run with -c, once it is known
-	pending []string  // notes that no row has carried yet
-	told    []string  // lines written between rows, which no record has carried yet
+	ticked  time.Time // when the last tick was, or the last record
+	pending []string  // what no row has told yet
+	skipped int       // lines of the recording that are no records
 }
 
-// newTextLoop makes the rows that c asks for, written to out. It has no source yet.
-func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) (*textLoop, error) {
-	w := &textWriter{
-		out: out, kind: c.kind, columns: c.columns, gpuRows: c.gpuRows, stamp: c.stamp, zone: time.Local,
-		shows: func(*device) bool { return true },
-	}
+// newStream makes the rows that c asks for, written to out.
+func newStream(c *config, out, stdout, stderr *os.File) (*stream, error) {
+	w := &textWriter{out: out, kind: c.kind, columns: c.columns, gpuRows: c.gpuRows, stamp: c.stamp, zone: time.Local}
 	if out == stdout && term.IsTerminal(int(stdout.Fd())) {
 		if _, rows, err := term.GetSize(int(stdout.Fd())); err == nil {
 			w.height = max(rows, 10)
@@ -59,7 +45,9 @@ func newTextLoop(c *config, out, stdout *os.File, x *exports, stderr io.Writer) 
 	if c.kind == procRows {
 		w.columns = procColumns
 	}
-	return &textLoop{c: c, w: w, x: x, stderr: stderr, ticks: c.from.ticks, next: successor{handover: c.from}}, nil
+	s := &stream{c: c, w: w, stderr: stderr, tape: c.replay != "" || c.demo, began: time.Now()}
+	s.expire()
+	return s, nil
 }
 
 // hasHeader says that the file begins with header.
@@ -74,282 +62,121 @@ func hasHeader(path, header string) bool {
 	return err == nil && string(start) == header
 }
 
-// replay writes the rows of a recording as fast as it can be read; it answers the exit code.
-func (l *textLoop) replay(src *replaySource) int {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	guard(func() {
-		sig := <-signals
-		removeProm()
-		die(sig.(syscall.Signal))
-	})
-	var s snapshot
-	var last time.Time
-	for {
-		err := src.sample(&s)
-		if err == nil && !l.primed {
-			l.primed = true
-			err = l.begin(&s)
-		}
-		code := exitOK
-		switch {
-		case errors.Is(err, io.EOF):
-		case err != nil:
-			code = fail(l.stderr, err)
-		default:
-			l.w.skipped = !last.IsZero() && s.interval > 0 && s.at.Sub(last) > s.interval*3/2
-			last = s.at
-			code = l.rows(&s)
-		}
-		if code < 0 {
-			continue
-		}
-		if src.skipped > 0 {
-			fmt.Fprintf(l.stderr, "mig-gpu-mon: skipped %d line%s of the recording: not records\n", src.skipped, plural(src.skipped))
-		}
-		return code
+// expire sees to it that the run ends at its deadline also while it is held in a write.
+func (s *stream) expire() {
+	if at := s.c.from.deadline; !at.IsZero() {
+		endAt(at.Add(time.Second), exitSilent)
 	}
 }
 
-// run is the loop of the text modes; it answers the exit code.
-func (l *textLoop) run() int {
-	ending := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
-	if !signal.Ignored(syscall.SIGHUP) { // nohup stays in force
-		ending = append(ending, syscall.SIGHUP)
+// due is the run's deadline, or before the first answer when that should be there.
+func (s *stream) due() time.Time {
+	if !s.primed && !s.tape && s.c.from.tries == 0 && !s.began.IsZero() {
+		return earliest(s.began.Add(firstAnswer), s.c.from.deadline)
 	}
-	urgent, usr := l.relay(ending...), l.relay(syscall.SIGUSR1, syscall.SIGUSR2)
-	start := time.Now()
-	l.readHost(start)
-	l.ask()
-	tick, first, resume := time.NewTimer(l.c.interval), time.NewTimer(firstAnswer), time.NewTimer(time.Hour)
-	resume.Stop()
-	if l.next.tries > 0 {
-		first.Stop() // it did answer, to the process before
-	}
-	end := l.deadline(l.c.from.deadline)
-	for {
-		code := -1
-		select {
-		case <-end:
-			code = exitSilent // -c was not reached
-		case <-l.next.ready:
-			l.next.ticks, l.next.deadline = l.ticks, l.end
-			code = fail(l.stderr, fmt.Errorf("%s (%w)", restartHint, l.next.exec(l.x)))
-		case a := <-l.answers:
-			early := l.next.early
-			if l.next.watch(a) {
-				if !early {
-					fmt.Fprintln(l.stderr, "mig-gpu-mon: waiting for the driver: "+printable(a.err.Error()))
-				}
-				continue
-			}
-			if a.err != nil {
-				return fail(l.stderr, a.err)
-			}
-			wasPrimed := l.primed
-			code = l.answer(a.snap)
-			if !wasPrimed && l.primed {
-				// The grid starts where the first sample ended, so that the first row covers a whole interval.
-				start = time.Now()
-				l.ticked = start
-				tick.Reset(l.c.interval)
-				if l.end.IsZero() {
-					end = l.deadline(start.Add(time.Duration(l.c.count)*l.c.interval + 10*time.Second))
-				}
-			}
-		case <-tick.C:
-			code = l.tick()
-			tick.Reset(untilNext(start, time.Now(), l.c.interval))
-		case <-first.C:
-			code = l.stillNothing()
-		case <-resume.C:
-			code = l.signalled(orderResume, "resumed")
-		case sig := <-usr:
-			code = l.signal(sig, resume)
-		case sig := <-urgent:
-			code = l.signal(sig, resume)
-		}
-		if code >= 0 {
-			l.close()
-			return code
-		}
-	}
+	return s.c.from.deadline
 }
 
-// signal is what a signal does; the answer is the exit code, -1 to go on.
-func (l *textLoop) signal(sig os.Signal, resume *time.Timer) int {
-	switch sig {
-	case syscall.SIGUSR1:
-		resume.Reset(releaseFor)
-		says := "released: the NVML session is closed for 60 s (SIGUSR2 resumes)"
-		if !l.asked.IsZero() {
-			says = "will be released as soon as the driver answers, for 60 s (SIGUSR2 resumes)"
-		}
-		return l.signalled(orderRelease, says)
-	case syscall.SIGUSR2:
-		if !resume.Stop() {
-			return -1
-		}
-		return l.signalled(orderResume, "resumed")
-	}
-	return 128 + int(sig.(syscall.Signal))
-}
-
-// deadline fires at the time at, when a run with -c has to end by itself. Should the loop be held in a write
-// then, the program ends all the same. A zero time is none.
-func (l *textLoop) deadline(at time.Time) <-chan time.Time {
-	if at.IsZero() || l.c.count == 0 || time.Duration(l.c.count) > (1<<62)/l.c.interval {
-		return nil
-	}
-	l.end = at
-	endAt(at.Add(time.Second), exitSilent)
-	return time.After(time.Until(at))
-}
-
-// stillNothing is what firstAnswer without an answer means.
-func (l *textLoop) stillNothing() int {
+// wake ends a run whose -c was not reached, or says that the driver does not answer.
+func (s *stream) wake(now time.Time) orders {
 	switch {
-	case l.primed:
-		return -1
-	case l.c.count > 0:
-		return l.noAnswer()
+	case passed(s.c.from.deadline, now):
+		return end(exitSilent)
+	case s.c.count > 0:
+		return end(fail(s.stderr, errors.New("the driver does not answer")))
 	}
-	fmt.Fprintln(l.stderr, "mig-gpu-mon: the driver has not answered for 30 s; still waiting")
-	return -1
+	s.began = time.Time{}
+	fmt.Fprintln(s.stderr, "mig-gpu-mon: the driver has not answered for 30 s; still waiting")
+	return orders{}
 }
 
-func (l *textLoop) noAnswer() int {
-	return fail(l.stderr, errors.New("the driver does not answer"))
+// tick notes how regular ticks are: stopped, or suspended with the machine, or without an answer they leave out rows.
+func (s *stream) tick(now time.Time, _ *hostState, asked bool) orders {
+	if !asked || !s.ticked.IsZero() && now.Sub(s.ticked) > s.c.interval*3/2 {
+		s.w.skipped = true
+	}
+	s.ticked = now
+	return orders{}
 }
 
-// signalled passes on what a signal asked for and says so in the rows.
-func (l *textLoop) signalled(o order, says string) int {
-	if l.order(o) {
-		l.next.rest(o == orderRelease)
-	} else {
-		says = "the driver does not answer: ignored"
-	}
-	if !l.w.started {
-		l.pending = append(l.pending, says)
-		return -1
-	}
-	return l.tell(says)
-}
-
-// tell writes a line between rows. The next record carries it too.
-func (l *textLoop) tell(says string) int {
-	l.told = append(l.told, says)
-	return l.written(l.w.comment(says))
-}
-
-// readHost reads the host, if somebody records it.
-func (l *textLoop) readHost(now time.Time) {
-	if l.hosts != nil {
-		l.hosts.read(l.system, now)
-	}
-}
-
-// overdue says that an answer is late beyond patience.
-func (l *textLoop) overdue() bool {
-	return !l.asked.IsZero() && time.Since(l.asked) >= patience(l.c.interval)
-}
-
-// tick asks for the next sample; while one is overdue it writes rows of "-".
-func (l *textLoop) tick() int {
-	now := time.Now()
-	if now.Sub(l.ticked) > l.c.interval*3/2 {
-		l.w.skipped = true // stopped, or suspended with the machine
-	}
-	l.ticked = now
-	l.readHost(now)
-	if l.asked.IsZero() {
-		l.ask()
-		return -1
-	}
-	l.w.skipped = true
-	if !l.primed || !l.overdue() {
-		return -1
-	}
-	l.quiet.quiet(l.last, driverSilent, now)
-	if !l.silent {
-		l.silent = true
-		l.quiet.notes = append(l.quiet.notes, "driver silent since "+l.asked.In(l.w.zone).Format(isoTime))
-	}
-	return l.rows(&l.quiet)
-}
-
-// answer receives a snapshot: the first starts the first interval, the others are rows, unless rows of "-"
-// were written in their place.
-func (l *textLoop) answer(s *snapshot) int {
-	asked := l.asked
-	l.take(s)
-	s.interval, s.system = l.c.interval, l.system
-	if !l.primed {
-		l.primed = true
-		l.pending = append(l.pending, s.notes...)
-		if err := l.begin(s); err != nil {
-			return fail(l.stderr, err)
-		}
-		return -1
-	}
-	if l.silent {
-		l.silent = false
-		// Part of what it says was read before the silence, so it makes no row.
-		l.pending = append(l.pending, s.notes...)
-		return l.tell(fmt.Sprintf("driver back after %s", time.Since(asked).Round(100*time.Millisecond)))
-	}
-	return l.rows(s)
-}
-
-// begin binds -id to the devices that are there now.
-func (l *textLoop) begin(s *snapshot) error {
-	shows, err := chooseDevices(s, l.c.ids, &l.next.bound)
-	if err == nil {
-		l.w.shows = shows
-	}
-	return err
-}
-
-// rows writes s and counts the tick.
-func (l *textLoop) rows(s *snapshot) int {
-	s.notes = append(l.pending, s.notes...)
-	recorded := append(l.told, s.notes...)
-	l.pending, l.told = nil, nil
-	if l.w.kind == jsonRows {
-		s.notes = recorded
-	}
-	if code := l.written(l.w.tick(s)); code >= 0 {
-		return code
-	}
-	s.notes = recorded
-	l.x.write(s, l.w.shows)
-	if says := l.x.trouble(); says != l.trouble {
-		l.trouble = says
-		if says == "" {
-			says = "-prom file is back"
-		}
-		fmt.Fprintln(l.stderr, "mig-gpu-mon: "+says)
-		l.pending = append(l.pending, says)
-	}
-	l.ticks++
-	l.lacked = l.lacking(s)
+// snapshot writes rows. The first of a driver is none: it starts the first interval, which the first row covers
+// whole.
+func (s *stream) snapshot(now time.Time, snap *snapshot, between bool) (o orders) {
+	s.skipped = snap.tape.skipped
+	s.w.shows = s.c.shows
 	switch {
-	case l.c.count == 0 || l.ticks < l.c.count:
-		return -1
-	case l.lacked:
-		return exitSilent
-	case l.trouble != "":
-		return exitFailed // the rows are whole, what was asked for beside them is not
+	case s.tape:
+		s.w.skipped = !s.ticked.IsZero() && snap.interval > 0 && snap.at.Sub(s.ticked) > snap.interval*3/2
+		s.ticked = snap.at
+		o = s.rows(snap)
+		o.sample = true
+		return o
+	case !between:
+		return s.rows(snap)
 	}
-	return exitOK
+	s.pending = append(s.pending, snap.notes...)
+	if s.primed {
+		return orders{}
+	}
+	s.primed, s.ticked = true, now
+	if n := time.Duration(s.c.count); s.c.from.deadline.IsZero() && n > 0 && n <= (1<<62)/s.c.interval {
+		s.c.from.deadline = now.Add(n*s.c.interval + 10*time.Second)
+		s.expire()
+	}
+	return orders{next: s.c.interval}
 }
 
-// lacking says that a selected device gave no reading in s: it is lost or silent, or memory is refused.
-func (l *textLoop) lacking(s *snapshot) bool {
+func (s *stream) silence(snap *snapshot) orders { return s.rows(snap) }
+
+// say writes a line between rows; before the first, and where there are no such lines, it goes with the next rows.
+func (s *stream) say(text string) orders {
+	if !s.w.started || s.w.kind == jsonRows {
+		s.pending = append(s.pending, text)
+		return orders{}
+	}
+	return s.written(s.w.comment(text))
+}
+
+func (s *stream) release(bool) orders { return orders{} }
+
+func (s *stream) ended(err error) orders {
+	if errors.Is(err, io.EOF) {
+		return end(exitOK)
+	}
+	return end(fail(s.stderr, err))
+}
+
+func (s *stream) close() {
+	if n := s.skipped; n > 0 {
+		s.skipped = 0
+		fmt.Fprintf(s.stderr, "mig-gpu-mon: skipped %d line%s of the recording: not records\n", n, plural(n))
+	}
+}
+
+// rows writes snap and counts the tick.
+func (s *stream) rows(snap *snapshot) orders {
+	own := snap.notes
+	snap.notes = append(s.pending, own...)
+	o := s.written(s.w.tick(snap))
+	if snap.notes, s.pending = own, nil; o.done {
+		return o
+	}
+	s.c.from.ticks++
+	switch {
+	case s.c.count == 0 || s.c.from.ticks < s.c.count:
+		return orders{}
+	case s.lacking(snap):
+		return end(exitSilent)
+	}
+	return end(exitOK)
+}
+
+// lacking says that a selected device gave no reading in snap: it is lost or silent, or memory is refused.
+func (s *stream) lacking(snap *snapshot) bool {
 	seen := 0
-	for i := range s.dev {
-		d := &s.dev[i]
-		if !l.w.shows(d) {
+	for i := range snap.dev {
+		d := &snap.dev[i]
+		if !s.c.shows(d) {
 			continue
 		}
 		seen++
@@ -361,13 +188,13 @@ func (l *textLoop) lacking(s *snapshot) bool {
 	return seen == 0
 }
 
-// written turns a write's outcome into an exit code, -1 to go on. A reader that has gone is no error.
-func (l *textLoop) written(err error) int {
+// written is the end of the run if err is one, of a write. A reader that has gone is no error.
+func (s *stream) written(err error) orders {
 	switch {
 	case err == nil:
-		return -1
+		return orders{}
 	case errors.Is(err, syscall.EPIPE):
-		return exitOK
+		return end(exitOK)
 	}
-	return fail(l.stderr, fmt.Errorf("writing rows: %w", err))
+	return end(fail(s.stderr, fmt.Errorf("writing rows: %w", err)))
 }
