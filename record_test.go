@@ -1008,64 +1008,6 @@ func TestLogAfterKill(t *testing.T) {
 	}
 }
 
-// TestDashboardReplay: the keys of a recording, its label, its end, its gaps and the lines that were skipped.
-func TestDashboardReplay(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "x.jsonl")
-	var b strings.Builder
-	for i := range 40 {
-		at := 1753000000000 + 200*i
-		if i >= 20 {
-			at += 10_400
-		}
-		fmt.Fprintf(&b, `{"v":1,"ts_ms":%d,"backend":"nvml","driver":"550.1","host":"far","interval_ms":200,"gpus":[{"gpu":0,"name":"X","utilization_pct":%d}],`+
-			`"processes":[{"pid":1,"gpu_index":0,"kind":"Compute","gpu_mem_bytes":1048576}]}`+"\nrubbish\n", at, i+10)
-	}
-	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p, cmd := startDashboard(t, scriptMachine(t, ""), 160, 40, "-replay", file)
-	text := func() string { return screenText(p, 160, 40) }
-	has := func(what ...string) func() bool {
-		return func() bool {
-			s := text()
-			return !slices.ContainsFunc(what, func(w string) bool { return !strings.Contains(s, w) })
-		}
-	}
-	p.eventually("the first", has("replay", "far nvml driver 550.1", "1 GPU"))
-	p.send(" ")
-	p.eventually("stopped", has("replay stopped"))
-	p.send(strings.Repeat(",", 60)) // some of which come while a step is on its way
-	for range 40 {
-		p.send(",")
-		time.Sleep(5 * time.Millisecond)
-	}
-	p.eventually("the first again", has("util 10%", "replay stopped 2%", "08:26:40", "every 200ms"))
-	p.send(".")
-	p.eventually("the second", has("util 11%"))
-	p.send(".")
-	p.eventually("the third", has("util 12%"))
-	p.send(",")
-	p.eventually("the second again", has("util 11%"))
-	p.send("m")
-	p.eventually("no PSS", has("a recording has no PSS"))
-	if !strings.Contains(text(), "1       ?        1M      -") {
-		t.Errorf("a process of this machine is shown:\n%s", text())
-	}
-	p.send("+++ ")
-	p.eventually("the end", has("replay end x8 100%", "40 lines skipped", "util 49%", "08:26:58"))
-	gap := regexp.MustCompile(`[▁-█] {52}[▁-█]`) // of 10.4 s, in columns of 0.2 s
-	if s := text(); !gap.MatchString(s) {
-		t.Errorf("no gap in the charts:\n%s", s)
-	}
-	p.send(" ,")
-	p.eventually("a step back", has("util 48%"))
-	p.send("q")
-	if code := p.exits(cmd); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
 // TestDashboardDemo says that it is one, on a machine without any driver.
 func TestDashboardDemo(t *testing.T) {
 	t.Parallel()

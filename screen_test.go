@@ -161,44 +161,6 @@ func TestDashboardInitHangs(t *testing.T) {
 	}
 }
 
-// TestDashboardHostileNames: nothing but visible text of a process's name reaches the terminal.
-func TestDashboardHostileNames(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, "h200-580")
-	evil := "\x1b[2J\x1b]0;pwned\a"
-	m.env = append(m.env, "MIG_GPU_MON_TEST_PROC="+procRootOf(t, map[string]string{
-		"4000001/stat": statLine(evil, "1", "5000"), "4000001/statm": "100 25 1 1 0 1 0\n",
-		"4000001/status": "Uid:\t0\t0\t0\t0\n", "4000001/cmdline": evil + "\x00--x\x00", "4000001/cgroup": "0::/" + evil + "\n",
-		"stat": "cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n", "meminfo": "MemTotal: 1000 kB\n",
-	}))
-	p, cmd := startDashboard(t, m, 160, 45)
-	p.eventually("the process", func() bool { return strings.Contains(screenText(p, 160, 45), "]0;pwned") })
-	p.send("q")
-	p.exits(cmd)
-	if out := p.output(); strings.Contains(out, "\x1b]0;") || strings.Contains(out, "\a") || strings.Count(out, "\x1b[2J") > 3 {
-		t.Errorf("%q", out)
-	}
-}
-
-// TestDashboardSelectionFollows: a removed instance stays a while as removed, and the selection goes to
-// its GPU, not to what takes its row.
-func TestDashboardSelectionFollows(t *testing.T) {
-	t.Parallel()
-	m := newMachine(t, "h200-580")
-	p, cmd := startDashboard(t, m, 160, 45)
-	text := func() string { return screenText(p, 160, 45) }
-	p.eventually("the detail view", func() bool { return strings.Contains(text(), ">0.0 3g.71gb") })
-	p.send("j")
-	p.eventually("the next", func() bool { return strings.Contains(text(), ">0.1 2g.35gb") })
-	m.tell("gone mig 0.1\nmig 0.1 gi=3 ci=0 profile=1g.35gb mem=33280 used=9 handle=1")
-	p.eventually("the removed one", func() bool {
-		s := text()
-		return strings.Contains(s, "0.1 2g.35gb removed") && strings.Contains(s, " 0.1 1g.35gb") && strings.Contains(s, ">0 H200")
-	})
-	p.send("q")
-	p.exits(cmd)
-}
-
 // TestDashboardSizes survives a storm of sizes, the absurd among them, and ends drawn for the last.
 func TestDashboardSizes(t *testing.T) {
 	t.Parallel()
